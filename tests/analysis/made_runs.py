@@ -1,7 +1,5 @@
 """Small runs whose figures can be worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,11 @@ from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run
 
 # Correct at 0.2, 0.5 (twice) and 1.0; wrong at 3.0; one abstention; correct with nothing certified: 7 inputs.
-FIVE_AND_TWO = (
-    Record(0, 1, 1, 0.5, 0.25, 1.0),
-    Record(1, 2, 2, 1.0, 0.25, 1.0),
-    Record(2, 3, 4, 3.0, 0.25, 1.0),
-    Record(3, 5, -1, 0.0, 0.25, 1.0),
-    Record(4, 6, 6, 0.2, 0.25, 1.0),
-    Record(5, 7, 7, 0.5, 0.25, 1.0),
-    Record(6, 8, 8, 0.0, 0.25, 1.0),
+FIVE_AND_TWO = tuple(
+    Record(index, label, predicted, radius, 0.25, 1.0)
+    for index, (label, predicted, radius) in enumerate(
+        [(1, 1, 0.5), (2, 2, 1.0), (3, 4, 3.0), (5, -1, 0.0), (6, 6, 0.2), (7, 7, 0.5), (8, 8, 0.0)]
+    )
 )
 
 
@@ -26,17 +21,16 @@ def made_run(
     name: str = "made", records: tuple[Record, ...] = FIVE_AND_TWO, path: Path | None = None, **plan: Any
 ) -> Run:
     """A complete run: it was asked for the records it has."""
-    stated = {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "bound": "clopper-pearson"}
-    return Run(
-        (path or Path()) / name,
-        Manifest.of(
-            "certify",
-            {**stated, "n": 1000, "alpha": 0.001, **plan},
-            {},
-            {"planned": [record.index for record in records]},
-        ),
-        records,
-    )
+    stated = {
+        "noise": "gaussian",
+        "sigma": 0.25,
+        "norm": "l2",
+        "bound": "clopper-pearson",
+        "n": 1000,
+        "alpha": 0.001,
+    }
+    data = {"planned": [record.index for record in records]}
+    return Run((path or Path()) / name, Manifest.of("certify", stated | plan, {}, data), records)
 
 
 def trained(run: Run, **facts: Any) -> Run:

@@ -1,13 +1,10 @@
 """Every table, in every layout and format, says of which data a row is, whether σ was searched, and what is missing."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,18 +28,12 @@ RADII = ["0", "0.5"]
 PER_INPUT = tuple(replace(record, sigma=0.1 + 0.1 * record.index) for record in FIVE_AND_TWO)
 
 
-def about(
-    name: str,
-    data: str = "digits",
-    split: str | None = "test",
-    sha: str = "a",
-    records: Any = FIVE_AND_TWO,
-    **plan: Any,
-) -> Run:
-    run = made_run(name, records, **plan)
+def about(name: str, data: str = "digits", split: str | None = "test", sha: str = "a", **made: Any) -> Run:
+    run = made_run(name, **made)
     stated = run.manifest.data.but(name=data, sha256=sha * 64)
-    origin = {} if split is None else {"split": split}
-    return replace(run, manifest=run.manifest.stating(data=stated, origin=origin))
+    return replace(
+        run, manifest=run.manifest.stating(data=stated, origin={} if split is None else {"split": split})
+    )
 
 
 PLAIN = about("plain")
@@ -56,7 +47,7 @@ ALL = [PLAIN, SEARCHED, OTHER, STRETCHED, LOG, CUT]
 
 @pytest.mark.parametrize("layout", ["runs", "paper"])
 @pytest.mark.parametrize("format", ["csv", "json"])
-def test_machines_are_told(layout: str, format: str) -> None:
+def test_machines_are_told(layout, format):
     text = render_table(ALL, RADII, layout, format)
     if format == "csv":
         rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
@@ -82,7 +73,7 @@ def test_machines_are_told(layout: str, format: str) -> None:
     assert all(row["complete"] in truth.values() for row in found.values())
 
 
-def test_readers_of_markdown_are_told() -> None:
+def test_readers_of_markdown_and_latex_are_told():
     header, *rows = cells(render_table(ALL, RADII, "runs", "markdown"))
     found = {row[0]: dict(zip(header, row)) for row in rows}
     for name, data in (("plain", "digits"), ("other", "cifar10")):
@@ -93,11 +84,8 @@ def test_readers_of_markdown_are_told() -> None:
         assert found[name]["σ"].startswith("0.25 ")
         assert mark in found[name]["σ"]
     assert (found["plain"]["inputs"], numbers(found["cut"]["inputs"])) == ("7", ["3", "7"])
-
-
-def test_readers_of_latex_are_told() -> None:
     text = render_table(ALL, RADII, "runs", "latex")
-    rows = {cells[0].strip(): cells[1:3] for line in text.splitlines() if (cells := line.split("&"))[1:]}
+    rows = {row[0].strip(): row[1:3] for line in text.splitlines() if (row := line.split("&"))[1:]}
     for name, data, sigma in (("searched", "digits", "ladder"), ("other", "cifar10", "0.25")):
         assert data in rows[name][0]
         assert "test" in rows[name][0]
@@ -110,7 +98,7 @@ def test_readers_of_latex_are_told() -> None:
 
 
 @pytest.mark.parametrize("format", ["markdown", "latex"])
-def test_papers_are_told(format: str) -> None:
+def test_papers_are_told(format):
     text = render_table(ALL, RADII, "paper", format)
     for told in (
         r"digits.*test.*\b1\D+5\b",  # of five rows one is not complete
@@ -122,7 +110,7 @@ def test_papers_are_told(format: str) -> None:
         assert re.search(told, text), told
 
 
-def test_the_best_isnt_called_across_different_inputs() -> None:
+def test_the_best_isnt_called_across_different_inputs():
     better = about(
         "better",
         records=tuple(replace(record, predicted=record.label, radius=2.0) for record in FIVE_AND_TWO),
@@ -138,7 +126,7 @@ def test_the_best_isnt_called_across_different_inputs() -> None:
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])
-def test_the_other_layouts_name_the_data(format: str) -> None:
+def test_the_other_layouts_name_the_data(format):
     assert "digits" in render_table([PLAIN], RADII, "best", format)
     trained = replace(
         PLAIN,
@@ -149,15 +137,11 @@ def test_the_other_layouts_name_the_data(format: str) -> None:
     assert "digits" in render(seed_table([summarise_seeds(group, [0.0, 0.5])], RADII), format)
 
 
-def test_a_searched_sigma_is_per_input_even_if_all_found_the_same() -> None:
-    assert sigma_per(about("alike", sigma_search="grid")) == "input"
-
-
 def label_of(*runs: Run) -> list[str]:
     return run_labels(runs, [summarise(run, [0.0]) for run in runs])[1]
 
 
-def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_of_different_data_are_marked(tmp_path, monkeypatch):
     for label, name, searched in zip(label_of(PLAIN, SEARCHED), ("plain", "searched"), (False, True)):
         assert label.startswith(f"{name} ")
         assert numbers(label) == ["0.25", "0.314"]
@@ -173,9 +157,10 @@ def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest
     plot_certified_accuracy([PLAIN, OTHER], tmp_path / "a.svg")
     plot_seed_groups([SeedGroup(run.name, 0.25, (run,)) for run in (PLAIN, OTHER)], tmp_path / "b.svg")
     assert [("digits" in label, "cifar10" in label) for label in drawn] == 2 * [(True, False), (False, True)]
+    assert sigma_per(about("alike", sigma_search="grid")) == "input"
 
 
-def test_the_page_is_told() -> None:
+def test_the_page_is_told():
     page = make_payload(
         [PLAIN, SEARCHED, OTHER, about("train", split="train", sha="c"), CUT], ReportOptions()
     )

@@ -1,7 +1,5 @@
 """Two runs compared: figures by hand, refusals, words. How often they are wrong: tests/guarantees."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -40,7 +38,7 @@ def on_data(run: Run, **data: Any) -> Run:
     return replace(run, manifest=run.manifest.stating(data=run.manifest.data.but(**data)))
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     found = compare(FIRST, SECOND, [0.0, 0.5])
     assert (found.first, found.second, found.norm, found.inputs) == ("first", "second", "l2", INPUTS)
     at_zero, at_half = found.radii
@@ -57,31 +55,25 @@ def test_figures_by_hand() -> None:
     assert found.acr.low is not None
     assert found.acr.high is not None
     assert found.acr.low < found.acr.difference < found.acr.high
-
-
-def test_swapping_the_runs_mirrors_everything() -> None:
-    there, back = compare(FIRST, SECOND, [0.5]), compare(SECOND, FIRST, [0.5])
-    one, other = there.radii[0], back.radii[0]
-    assert (one.low, one.high, one.p_value) == pytest.approx((-other.high, -other.low, other.p_value))
-    assert (there.acr.low, there.acr.high) == pytest.approx((-back.acr.high, -back.acr.low))  # type: ignore[operator]
-    assert there.acr.p_value == back.acr.p_value
-
-
-def test_a_run_compared_with_itself_differs_nowhere() -> None:
-    found = compare(FIRST, FIRST, [0.0, 0.5, 1.0])
-    assert all((c.difference, c.p_holm) == (0.0, 1.0) and c.low < 0 < c.high for c in found.radii)
-    assert (found.acr.difference, found.acr.p_value) == (0.0, 1.0)
-    assert "0.05" in numbers(in_words(found)), "the level at which nothing was shown"
-
-
-def test_wrong_answers_and_abstentions_are_not_certified() -> None:
     wrong, undecided = run_of("wrong", [-0.6] * 5), run_of("undecided", [0.0] * 5)
     undecided = replace(undecided, records=tuple(replace(r, predicted=-1) for r in undecided.records))
     (at_zero,) = compare(wrong, undecided, [0.0]).radii
     assert (at_zero.first, at_zero.second) == (0.0, 0.0)
 
 
-def test_words() -> None:
+def test_swapping_the_runs_mirrors_everything_and_a_run_differs_nowhere_from_itself():
+    there, back = compare(FIRST, SECOND, [0.5]), compare(SECOND, FIRST, [0.5])
+    one, other = there.radii[0], back.radii[0]
+    assert (one.low, one.high, one.p_value) == pytest.approx((-other.high, -other.low, other.p_value))
+    assert (there.acr.low, there.acr.high) == pytest.approx((-back.acr.high, -back.acr.low))
+    assert there.acr.p_value == back.acr.p_value
+    found = compare(FIRST, FIRST, [0.0, 0.5, 1.0])
+    assert all((c.difference, c.p_holm) == (0.0, 1.0) and c.low < 0 < c.high for c in found.radii)
+    assert (found.acr.difference, found.acr.p_value) == (0.0, 1.0)
+    assert "0.05" in numbers(in_words(found)), "the level at which nothing was shown"
+
+
+def test_words():
     found = compare(FIRST, SECOND, [0.0, 0.5])
     text = in_words(found)
     assert text.index("second") < text.index("first"), "the better run is the subject"
@@ -92,22 +84,16 @@ def test_words() -> None:
     excluded = replace(found, acr=replace(found.acr, low=0.01, high=0.2))
     assert in_words(excluded) != text, "an interval that excludes 0 says more"
     assert in_words(compare(SECOND, FIRST, [0.5])) == in_words(compare(FIRST, SECOND, [0.5]))
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths() -> None:
     found = compare(replace(FIRST, path=Path("a/run")), replace(SECOND, path=Path("b/run")), [0.5])
     assert (found.first, found.second) == ("a/run", "b/run")
 
 
-@pytest.mark.parametrize(
-    ("p", "shown"), [(1.0, "1"), (0.0401, "0.041"), (0.05, "0.05"), (0.00099999, "0.001"), (0.9999, "1")]
-)
-def test_p_values_never_round_down(p: float, shown: str) -> None:
-    assert shown_p(p) == shown
-    assert float(shown_p(p)) >= p
+def test_p_values_never_round_down():
+    shown = {1.0: "1", 0.0401: "0.041", 0.05: "0.05", 0.00099999: "0.001", 0.9999: "1"}
+    assert {p: shown_p(p) for p in shown} == shown
 
 
-def test_different_data_are_refused() -> None:
+def test_different_data_are_refused():
     a, b = on_data(FIRST, sha256="a" * 64, name="digits"), on_data(SECOND, sha256="b" * 64, name="digits")
     with pytest.raises(InvalidValueError, match=r"digits.*a{12}.*b{12}"):
         compare(a, b, [0.5])
@@ -119,13 +105,26 @@ def test_different_data_are_refused() -> None:
         compare(FIRST, relabelled, [0.5])
 
 
-def test_data_that_cannot_be_checked_are_noted() -> None:
+def test_plans_and_data_that_differ_or_cannot_be_checked_are_noted():
     (note,) = compare(on_data(FIRST, sha256="a" * 64, name="digits"), SECOND, [0.5]).notes
     assert "first" in note
     assert "second" in note
+    notes = compare(FIRST, run_of("other", [0.1] * INPUTS, alpha=0.01, bound=None), [0.5]).notes
+    assert any(re.search(r"bound.*clopper-pearson.*alpha.*0\.001.*0\.01", note) for note in notes)
+    radii = [0.1] * INPUTS
+    plain = run_of("plain", radii)
+    known = set(compare(plain, run_of("other", radii, stop=[]), [0.5]).notes)
+    for first, plan, told in (
+        (plain, {"stop": ["grid:0,0.5", "wrong"]}, r"grid:0,0\.5.*wrong"),
+        (plain, {"sigma_search": "ladder"}, "ladder"),
+        (plain, {"noise": "uniform"}, "gaussian.*uniform"),
+        (run_of("plain", radii, sigmas_sha256="a" * 64), {"sigmas_sha256": "b" * 64}, "a{8}.*b{8}"),
+    ):
+        (note,) = set(compare(first, run_of("other", radii, **plan), [0.5]).notes) - known
+        assert re.search(told, note), plan
 
 
-def test_different_inputs_are_refused_unless_told() -> None:
+def test_different_inputs_are_refused_unless_told():
     fewer = made_run("second", SECOND.records[:40])
     with pytest.raises(InvalidValueError, match=r"first.*\b60\b.*second.*\b40\b.*--common"):
         compare(FIRST, fewer, [0.5])
@@ -138,7 +137,7 @@ def test_different_inputs_are_refused_unless_told() -> None:
 
 
 @pytest.mark.parametrize("common", [False, True])
-def test_runs_under_way_are_not_compared(common: bool) -> None:
+def test_runs_under_way_are_not_compared(common):
     under_way = replace(SECOND, records=SECOND.records[:40])
     with pytest.raises(RunError, match=r"second.*\b40\b.*\b60\b"):
         compare(FIRST, under_way, [0.5], common=common)
@@ -147,7 +146,7 @@ def test_runs_under_way_are_not_compared(common: bool) -> None:
         compare(unknown, FIRST, [0.5], common=common)
 
 
-def test_logs_are_compared_as_they_are_printed() -> None:
+def test_logs_are_compared_as_they_are_printed():
     """Half a unit of the last digit widens the ACR's interval, and a radius rounded above the ceiling is no error."""
 
     def log(name: str, radii: list[float], n: int = 1000) -> Run:
@@ -170,7 +169,7 @@ def test_logs_are_compared_as_they_are_printed() -> None:
     assert compare(log("a", [0.9] * 60), log("b", [0.52] * 60), [0.5]).acr.low is None
 
 
-def test_what_else_is_refused() -> None:
+def test_what_else_is_refused():
     with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         compare(FIRST, run_of("l1", [0.5] * INPUTS, norm="l1"), [0.5])
     with pytest.raises(RunError, match="empty"):
@@ -183,12 +182,7 @@ def test_what_else_is_refused() -> None:
         compare(FIRST, SECOND, [0.5], confidence=1.0)
 
 
-def test_plans_that_differ_are_noted() -> None:
-    notes = compare(FIRST, run_of("other", [0.1] * INPUTS, alpha=0.01, bound=None), [0.5]).notes
-    assert any(re.search(r"bound.*clopper-pearson.*alpha.*0\.001.*0\.01", note) for note in notes)
-
-
-def test_no_interval_for_the_acr_where_the_range_is_unknown() -> None:
+def test_no_interval_for_the_acr_where_the_range_is_unknown():
     logged = run_of("logged", [0.5] * INPUTS, n=None)
     assert compare(FIRST, logged, [0.5]).acr.low is None
     # 3.0 is more than the plan could give: its radii aren't what the plan says.
@@ -198,7 +192,7 @@ def test_no_interval_for_the_acr_where_the_range_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("sigma", "last", "count"), [(0.25, 0.75, 4), (0.5, 1.5, 7), (1.0, 3.0, 7), (0.03, 0.09375, 4)]
 )
-def test_planned_radii(sigma: float, last: float, count: int) -> None:
+def test_planned_radii(sigma, last, count):
     runs = [run_of(name, [0.01] * 3, sigma=sigma, n=10_000) for name in "ab"]
     radii = planned_radii(*runs)
     assert radii is not None
@@ -207,28 +201,22 @@ def test_planned_radii(sigma: float, last: float, count: int) -> None:
     assert planned_radii(*(run_of(name, [0.0], n=2) for name in "ab")) is None
 
 
-def test_holm_by_hand() -> None:
+def test_holm_and_difference_intervals():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_difference_intervals_refuse_impossible_counts() -> None:
     for counts in ((-1, 0, 5), (3, 3, 5)):
         with pytest.raises(InvalidValueError, match=rf"counts.*\b5\b.*{counts[0]}\b.*\b{counts[1]}\b"):
             difference_interval(*counts)
     with pytest.raises(InvalidValueError, match=r"total.*\b0\b"):
         difference_interval(0, 0, 0)
     assert mcnemar(0, 0) == 1.0
-
-
-def test_difference_intervals_are_not_much_wider_than_the_normal_ones() -> None:
     low, high = difference_interval(400, 600, 10_000)
     half = 1.96 * np.sqrt((0.1 - 0.02**2) / 10_000)
     assert half < (high - low) / 2 < 1.35 * half
 
 
-def test_sign_flips_give_the_exact_p_value() -> None:
+def test_sign_flips_give_the_exact_p_value_and_of_many_inputs_nearly_the_normal_tests():
     d = np.array([0.5, 1.0, -0.2, 0.7, 0.3, 0.9, -0.1, 0.4])
     exact = np.mean([abs(np.dot(s, d)) >= d.sum() - 1e-12 for s in itertools.product((-1, 1), repeat=8)])
     assert sign_flip_p_value(d) == sign_flip_p_value(d, 8) == exact
@@ -239,24 +227,7 @@ def test_sign_flips_give_the_exact_p_value() -> None:
     for generators in (0, 23):
         with pytest.raises(InvalidValueError, match=rf"generators.*\b{generators}\b"):
             sign_flip_p_value(d, generators)
-
-
-def test_sign_flips_of_many_inputs_agree_with_the_normal_test() -> None:
     rng = np.random.default_rng(0)
     for shift in (0.0, 0.03, 0.06):
         d = rng.normal(shift, 1.0, 3000)
         assert sign_flip_p_value(d) == pytest.approx(stats.ttest_1samp(d, 0.0).pvalue, rel=0.2, abs=0.003)
-
-
-def test_noise_search_and_stopping_that_differ_are_noted() -> None:
-    radii = [0.1] * INPUTS
-    plain = run_of("plain", radii)
-    known = set(compare(plain, run_of("other", radii, stop=[]), [0.5]).notes)
-    for first, plan, told in (
-        (plain, {"stop": ["grid:0,0.5", "wrong"]}, r"grid:0,0\.5.*wrong"),
-        (plain, {"sigma_search": "ladder"}, "ladder"),
-        (plain, {"noise": "uniform"}, "gaussian.*uniform"),
-        (run_of("plain", radii, sigmas_sha256="a" * 64), {"sigmas_sha256": "b" * 64}, "a{8}.*b{8}"),
-    ):
-        (note,) = set(compare(first, run_of("other", radii, **plan), [0.5]).notes) - known
-        assert re.search(told, note), plan

@@ -1,12 +1,8 @@
 """Intervals over inputs: values against scipy, words, refusals. How often they fail: tests/guarantees."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,46 +27,34 @@ from .made_runs import made_run
 from .texts import numbers
 
 
-@pytest.mark.parametrize(("successes", "total"), [(0, 10), (3, 10), (10, 10), (612, 1000), (9999, 10_000)])
-def test_rate_interval_is_scipys(successes: int, total: int) -> None:
-    expected = stats.binomtest(successes, total).proportion_ci(0.95, method="exact")
-    low, high = rate_interval(successes, total)
-    assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-9)
-    # At its own ends the interval leaves out no more than it may.
-    assert stats.binom.sf(successes - 1, total, low) <= 0.025 or successes == 0
-    assert stats.binom.cdf(successes, total, high) <= 0.025 or successes == total
-
-
-def test_population_lower_bound_is_scipys_minus_alpha() -> None:
+def test_rates_and_population_bounds_are_scipys():
+    for successes, total in ((0, 10), (3, 10), (10, 10), (612, 1000), (9999, 10_000)):
+        expected = stats.binomtest(successes, total).proportion_ci(0.95, method="exact")
+        low, high = rate_interval(successes, total)
+        assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+        # At its own ends the interval leaves out no more than it may.
+        assert stats.binom.sf(successes - 1, total, low) <= 0.025 or successes == 0
+        assert stats.binom.cdf(successes, total, high) <= 0.025 or successes == total
     expected = stats.binomtest(612, 1000, alternative="greater").proportion_ci(0.99, method="exact").low
     assert population_lower_bound(612, 1000, 0.001, 0.01) == pytest.approx(expected - 0.001, rel=1e-9)
     assert population_lower_bound(1, 1000, 0.01, 0.01) == 0.0
 
 
-def test_unanimous_values_are_bounded_nearly_as_tightly_as_a_count() -> None:
+def test_bounds_of_means_are_tight():
     best = 0.01 ** (1 / 200)
     assert 0.96 < mean_lower_bound([1.0] * 200, 1.0, 0.01) < best
-
-
-def test_the_betting_bound_is_between_the_normal_and_hoeffdings() -> None:
     values = np.random.default_rng(0).beta(2, 3, 500)
     low, high = mean_interval(values, 0.0, 1.0)
     normal = 1.96 * values.std(ddof=1) / math.sqrt(500)
     hoeffding = math.sqrt(math.log(2 / 0.05) / 1000)
     assert low < values.mean() - normal < values.mean() + normal < high
     assert high - low < 2 * 0.6 * hoeffding
-
-
-def test_order_and_scale_do_not_matter() -> None:
     values = np.random.default_rng(1).random(50)
     low, high = mean_interval(values, 0.0, 1.0)
     assert mean_interval(np.sort(values), 0.0, 1.0) == (low, high)
     assert mean_interval(4 * values - 1, -1.0, 3.0) == pytest.approx((4 * low - 1, 4 * high - 1), abs=1e-9)
     mirrored = mean_interval(1 - values, 0.0, 1.0)
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-9)
-
-
-def test_values_that_say_nothing() -> None:
     assert mean_lower_bound([0.0, 0.0], 1.0, 0.05) == 0.0
     assert mean_interval([0.5], 0.0, 1.0) == pytest.approx((0.0125, 0.9875), abs=0.02)
 
@@ -92,7 +76,7 @@ def test_values_that_say_nothing() -> None:
         (statement, (made_run(), 0.5, 0.99, 0), r"among.*\b0\b"),
     ],
 )
-def test_bad_values(bound: Callable[..., object], arguments: tuple[Any, ...], told: str) -> None:
+def test_bad_values(bound, arguments, told):
     with pytest.raises(InvalidValueError, match=told):
         bound(*arguments)
 
@@ -105,7 +89,7 @@ HUNDRED = (
 )
 
 
-def test_acr_interval_is_that_of_the_counted_radii() -> None:
+def test_acr_interval_is_that_of_the_counted_radii():
     run = made_run(records=HUNDRED)
     ceiling = radius_ceiling(run)
     assert ceiling is not None
@@ -116,7 +100,7 @@ def test_acr_interval_is_that_of_the_counted_radii() -> None:
     assert robust_radius_lower_bound(run, 0.05) == pytest.approx(plain - 0.001 * ceiling, rel=1e-9)
 
 
-def test_a_log_without_a_plan_needs_a_ceiling() -> None:
+def test_a_log_without_a_plan_needs_a_ceiling():
     log = made_run(records=HUNDRED, bound=None)
     with pytest.raises(RunError, match=r"bound.*\bn\b.*alpha.*ceiling="):
         acr_interval(log)
@@ -126,7 +110,7 @@ def test_a_log_without_a_plan_needs_a_ceiling() -> None:
         acr_interval(own)
 
 
-def test_the_statement_in_words() -> None:
+def test_the_statement_in_words_and_statements_that_cannot_be_made():
     run = made_run(records=HUNDRED)
     share = population_lower_bound(70, 100, 0.001, 0.01)
     assert 0.57 < share < 0.59
@@ -137,18 +121,14 @@ def test_the_statement_in_words() -> None:
     less, *rest = numbers(statement(run, 0.5, among=5))
     assert rest == ["0.5", "0.99", "4"]  # other statements
     assert float(less) < percentage
-
-
-def test_statements_that_cannot_be_made() -> None:
     with pytest.raises(RunError, match="--alpha"):
         statement(made_run(alpha=None), 0.5)
     with pytest.raises(RunError, match="made"):
         statement(made_run(records=()), 0.5)
 
 
-@pytest.mark.parametrize(
-    ("share", "below", "above"),
-    [
+def test_percentages_round_outwards():
+    for share, below, above in (
         (0.6129, "61.2", "61.3"),
         (0.5, "50.0", "50.0"),
         (0.0, "0.0", "0.0"),
@@ -161,12 +141,7 @@ def test_statements_that_cannot_be_made() -> None:
         (0.58, "57.9", "58.0"),  # the float is below 58 %
         (Fraction(58, 100), "58.0", "58.0"),
         (Fraction(-58, 100), "-58.0", "-58.0"),
-    ],
-)
-def test_percentages_round_outwards(share: float | Fraction, below: str, above: str) -> None:
-    assert (percent_down(share), percent_up(share)) == (below, above)
-
-
-def test_percentages_of_any_length() -> None:
+    ):
+        assert (percent_down(share), percent_up(share)) == (below, above)
     assert (percent_down(Fraction(999, 1000), 0), percent_up(Fraction(999, 1000), 0)) == ("99", "100")
     assert percent_down(1 - Fraction("0.00005"), 3) == "99.995"

@@ -1,12 +1,9 @@
 """Runs whose σ follows the input by levels: what tables, pages and pictures say of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,17 +34,17 @@ from tests.levelled_runs import INPUTS, SIGMAS, certified, dataset, halves
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     return read_run(certified(tmp_path_factory.mktemp("levels") / "run"))
 
 
 @pytest.fixture(scope="module")
-def fixed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def fixed(tmp_path_factory) -> Run:
     classifier = SmoothedClassifier(halves, sigma=0.5, n=2000, n0=20)
     return certify_dataset(classifier, dataset(), tmp_path_factory.mktemp("fixed") / "fixed")
 
 
-def test_it_is_one_classifier_and_says_so(run: Run) -> None:
+def test_it_is_one_classifier_and_says_so(run):
     assert run.manifest.subject == "one classifier"
     assert (levels_of(run), chooser_of(run), sigma_per(run)) == (SIGMAS, "chooser", "level")
     assert not inputs_depend(run.manifest)
@@ -66,7 +63,7 @@ def test_it_is_one_classifier_and_says_so(run: Run) -> None:
     assert re.search(r"σ = 1 \(.*\b3\b.*\)", label)
 
 
-def test_a_constant_chooser_is_named(tmp_path: Path) -> None:
+def test_a_constant_chooser_is_named(tmp_path):
     constant = read_run(certified(tmp_path / "run", ConstantChooser(1)))
     assert chooser_of(constant) == "constant:1"
     assert sigma_per(constant) == "level"
@@ -80,7 +77,7 @@ def test_a_constant_chooser_is_named(tmp_path: Path) -> None:
     assert alpha_of_class(constant.manifest.plan) == 0.001
 
 
-def test_what_the_levels_came_to(run: Run) -> None:
+def test_what_the_levels_came_to(run):
     used, lines = levels_used(run), read_evidence(run.path)
     assert used is not None
     assert used.homes == tuple(sum(one.home == level for one in lines.values()) for level in range(3))
@@ -92,9 +89,22 @@ def test_what_the_levels_came_to(run: Run) -> None:
     first, *_, last = used.sentences()
     assert numbers(first) == ["3", "12", "2", "0.25", "6", "0.5", "4", "1"]
     assert f"{100 * used.share:.1f} %" in last
+    evidence = decided_levels(run)
+    assert evidence is not None
+    for one, radius in zip(evidence, run.records.radius.tolist()):
+        assert min(map(max, one.reaches, one.radii)) == radius
+    assert evidence is not None
+    (abstained,) = np.flatnonzero(run.records.radius == 0)
+    assert evidence[abstained].limit == "home"
+    found, alone = overview(run, [0.0]).runtime, runtime(run.records)
+    assert found is not None
+    assert alone is not None
+    total = sum(one.n for one in read_evidence(run.path).values())
+    assert found.votes_per_second == pytest.approx(total / found.total_seconds)
+    assert found.votes_per_second > alone.votes_per_second
 
 
-def test_pilots_count_as_votes(tmp_path: Path) -> None:
+def test_pilots_count_as_votes(tmp_path):
     piloted = read_run(certified(tmp_path / "run", stop=("pilot:5%,200",)))
     used = levels_used(piloted)
     assert used is not None
@@ -103,21 +113,7 @@ def test_pilots_count_as_votes(tmp_path: Path) -> None:
     )
 
 
-def test_the_radius_follows_from_reaches_and_radii(run: Run) -> None:
-    evidence = decided_levels(run)
-    assert evidence is not None
-    for one, radius in zip(evidence, run.records.radius.tolist()):
-        assert min(map(max, one.reaches, one.radii)) == radius
-
-
-def test_an_input_whose_own_level_certifies_nothing_is_limited_by_it(run: Run) -> None:
-    evidence = decided_levels(run)
-    assert evidence is not None
-    (abstained,) = np.flatnonzero(run.records.radius == 0)
-    assert evidence[abstained].limit == "home"
-
-
-def test_intervals_and_statements_are_offered(run: Run) -> None:
+def test_intervals_and_statements_are_offered(run):
     """Inputs are independent, each wrong with probability α, and no radius is above that of the largest σ."""
     ceiling = radius_ceiling(run)
     assert ceiling == planned_ceiling(run.manifest.plan)
@@ -127,26 +123,16 @@ def test_intervals_and_statements_are_offered(run: Run) -> None:
     assert 0 < low < summarise(run, [0.0]).acr < high
     assert numbers(statement(run, 0.25, 0.99))[1:] == ["0.25", "0.99"]
     assert make_payload([run], ReportOptions(inputs=0))["groups"][0]["runs"][0]["statement"]["proved"]
-
-
-def test_bounds_of_the_class_are_at_its_part_of_alpha(run: Run) -> None:
     found = lower_bounds(run)
     assert found is not None
     assert alpha_of_class(run.manifest.plan) == pytest.approx(0.001 * 31 / 32)
     whole = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_levels=None)))
     assert (found < lower_bounds(whole)).all()
+    manifest = run.manifest.stating(origin={"trained": {"noise": "gaussian", "sigma": 0.25}})
+    assert Departures.of(manifest).in_words() == []
 
 
-def test_votes_a_second_are_of_all_votes(run: Run) -> None:
-    found, alone = overview(run, [0.0]).runtime, runtime(run.records)
-    assert found is not None
-    assert alone is not None
-    total = sum(one.n for one in read_evidence(run.path).values())
-    assert found.votes_per_second == pytest.approx(total / found.total_seconds)
-    assert found.votes_per_second > alone.votes_per_second
-
-
-def test_a_comparison_says_what_differs(run: Run, fixed: Run, tmp_path: Path) -> None:
+def test_a_comparison_says_what_differs(run, fixed, tmp_path):
     notes = compare(fixed, run, [0.25]).notes
     assert any(re.search(r"0\.25 0\.5 1\b.*chooser \(σ 1\.0, n ≤ 1000\b", note) for note in notes)
     looser = read_run(certified(tmp_path / "run", alpha=0.01))
@@ -154,7 +140,7 @@ def test_a_comparison_says_what_differs(run: Run, fixed: Run, tmp_path: Path) ->
     assert "chooser" not in note  # its part of α follows from α
 
 
-def test_choosers_of_other_seeds_are_averaged_over(run: Run) -> None:
+def test_choosers_of_other_seeds_are_averaged_over(run):
     plan, chooser = run.manifest.plan, run.manifest.plan.chooser
     assert chooser is not None
     model = {"name": "halves", "sha256": "another"}
@@ -167,12 +153,7 @@ def test_choosers_of_other_seeds_are_averaged_over(run: Run) -> None:
     assert not differ_in_seed_alone([run, replace(run, manifest=farther)])
 
 
-def test_no_sigma_of_training_is_held_against_the_largest_level(run: Run) -> None:
-    manifest = run.manifest.stating(origin={"trained": {"noise": "gaussian", "sigma": 0.25}})
-    assert Departures.of(manifest).in_words() == []
-
-
-def test_show_and_report_say_it(run: Run, fixed: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_and_report_say_it(run, fixed, capsys):
     main(["show", str(run.path)])
     shown = capsys.readouterr().out
     used = levels_used(run)
@@ -190,7 +171,7 @@ def test_show_and_report_say_it(run: Run, fixed: Run, capsys: pytest.CaptureFixt
     assert "0.25, 0.5, 1 (chooser)" in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_command_that_makes_it_again(run: Run) -> None:
+def test_the_command_that_makes_it_again(run):
     origin = {
         "model": "m:halves",
         "dataset": "npz:x.npz",
@@ -198,20 +179,15 @@ def test_the_command_that_makes_it_again(run: Run) -> None:
         "level_models": ["a", "b", "m"],
     }
     made = certify_command(replace(run, manifest=run.manifest.stating(origin=origin)))
-    assert made is not None
     for words in (
-        "--chooser m:chooser",
-        "--level-models a b m",
-        "--sigma-levels 0.25 0.5 1.0",
-        "--chooser-sigma 1.0",
-        "--chooser-n0 20",
-        "--chooser-n 1000",
-    ):
+        "--chooser m:chooser", "--level-models a b m", "--sigma-levels 0.25 0.5 1.0", "--chooser-sigma 1.0",
+        "--chooser-n0 20", "--chooser-n 1000",
+    ):  # fmt: skip
         assert words in made
     assert "--sigma 1" not in made
 
 
-def test_the_picture_ranks_right_answers(run: Run, fixed: Run, tmp_path: Path) -> None:
+def test_the_picture_ranks_right_answers(run, fixed, tmp_path):
     ranked = ranked_radii(run)
     right = np.where(run.records.correct, run.records.radius, 0.0)
     assert ranked.radius.tolist() == sorted(right[right > 0].tolist(), reverse=True)
@@ -227,9 +203,6 @@ def test_the_picture_ranks_right_answers(run: Run, fixed: Run, tmp_path: Path) -
     other = read_run(certified(tmp_path / "other", sigmas=(0.25, 0.6, 1.0)))
     with pytest.raises(InvalidValueError, match=r"0\.25 0\.5 1; 0\.25 0\.6 1"):
         plot_levels([run, other], tmp_path / "both.svg")
-
-
-def test_curves_of_attainable_radii_are_for_one_sigma(run: Run, tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="σ"):
         plot_samples([run], tmp_path / "picture.png")
     assert not (tmp_path / "picture.png").exists()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -19,40 +17,29 @@ from smoothcert.errors import InvalidValueError, RunError
 from .made_runs import FIVE_AND_TWO, made_run
 
 
-def test_certified_accuracy_counts_a_radius_that_equals_r() -> None:
+def test_rates_by_hand():
+    assert smoothed_accuracy(FIVE_AND_TWO) == 5 / 7
+    assert abstention_rate(FIVE_AND_TWO) == 1 / 7
+    assert average_certified_radius(FIVE_AND_TWO) == pytest.approx(2.2 / 7, rel=1e-15)
     accuracy = certified_accuracy(FIVE_AND_TWO, [0.0, 0.2, 0.3, 0.5, 0.50001, 1.0, 3.0])
     assert accuracy.tolist() == [5 / 7, 4 / 7, 3 / 7, 3 / 7, 1 / 7, 1 / 7, 0.0]
 
 
-def test_rates_by_hand() -> None:
-    assert smoothed_accuracy(FIVE_AND_TWO) == 5 / 7
-    assert abstention_rate(FIVE_AND_TWO) == 1 / 7
-    assert average_certified_radius(FIVE_AND_TWO) == pytest.approx(2.2 / 7, rel=1e-15)
-
-
-def test_an_empty_run_is_an_error() -> None:
+def test_runs_without_records_or_radii_are_errors():
     with pytest.raises(RunError, match="made"):
         summarise(made_run(records=()), [0.0])
     for metric in (smoothed_accuracy, abstention_rate, average_certified_radius):
         with pytest.raises(RunError):
             metric([])
-
-
-def test_a_run_without_radii_is_an_error() -> None:
     with pytest.raises(RunError, match=r"made.*norm"):
         summarise(made_run(norm=None), [0.0])
 
 
-def test_population_statement_by_hand() -> None:
-    # α = 0.01, m = 100, ln(1/ρ) = 1: 0.01 + sqrt(2 · 0.0099 / 100) + 1/300
+def test_the_population_statement():
     assert guaranteed_fraction(0.5, 100, 0.01, math.exp(-1)) == pytest.approx(
         0.5 - 0.01 - 0.014071247279470288 - 0.0033333333333333335, rel=1e-12
     )
     assert guaranteed_fraction(0.001, 100, 0.01, 0.5) == 0.0
-
-
-def test_population_statement_fails_no_more_often_than_promised() -> None:
-    # Worst case: every certificate is false with probability α; the promise breaks above the allowed number.
     for m, alpha, rho in itertools.product(
         (1, 10, 100, 1000, 10_000, 1_000_000), (0.001, 0.01, 0.05, 0.4), (0.1, 0.01, 0.001, 1e-6)
     ):
@@ -70,6 +57,6 @@ def test_population_statement_fails_no_more_often_than_promised() -> None:
         (0.5, 10, 0.1, 1, r"rho.*\b1\b"),
     ],
 )
-def test_population_statement_refuses(fraction: float, m: int, alpha: float, rho: float, told: str) -> None:
+def test_population_statement_refuses(fraction, m, alpha, rho, told):
     with pytest.raises(InvalidValueError, match=told):
         guaranteed_fraction(fraction, m, alpha, rho)

@@ -1,7 +1,5 @@
 """Runs in a notebook: what the commands do, by one import."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +17,13 @@ def sign(batch: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     data = Dataset("points", np.array([[2.0, 0], [-2, 0], [3, 0]]), np.array([0, 1, 1]), ("a", "b"))
     certify_dataset(SmoothedClassifier(sign, sigma=0.5, n=500, seed=0), data, tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_runs_are_read_tabled_and_drawn(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_read_tabled_and_drawn(run, tmp_path, capsys):
     from smoothcert.cli.reading import table
 
     loaded = smoothcert.load_run(run)
@@ -42,7 +38,7 @@ def test_runs_are_read_tabled_and_drawn(
     assert out.stat().st_size > 0
 
 
-def test_mistakes_are_said(tmp_path: Path, run: Path) -> None:
+def test_mistakes_are_said(tmp_path, run):
     with pytest.raises(RunError, match="none"):
         smoothcert.load_run(tmp_path / "none")
     with pytest.raises(InvalidValueError):

@@ -1,12 +1,11 @@
 """Overviews: what a run says of itself, by hand, and what it can't say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from smoothcert.analysis.metrics import acr_share_of_top, certified_accuracy, median_radius
 from smoothcert.analysis.overview import QUANTILES, by_class, lower_bounds, overview, top_class
 from smoothcert.bounds.fixed import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError, RunError
@@ -21,18 +20,12 @@ N = 100
 def voted(index: int, label: int, votes: tuple[int, ...], predicted: int, radius: float = 0.0) -> Record:
     """Ten selection votes, all for the first class with the most votes, and ``votes`` to estimate."""
     chosen = max(range(len(votes)), key=votes.__getitem__)
-    selection = tuple(10 * (c == chosen) for c in range(len(votes)))
-    return Record(
-        index,
-        label,
-        predicted,
-        radius,
-        0.25,
-        0.5,
-        Tally(Stream(0, index, Phase.SELECTION), 0, 10, selection),
-        Tally(Stream(0, index, Phase.ESTIMATION), 0, sum(votes), votes),
-        base=label if index else 1 - label,
+    selection = Tally(
+        Stream(0, index, Phase.SELECTION), 0, 10, tuple(10 * (c == chosen) for c in range(len(votes)))
     )
+    estimation = Tally(Stream(0, index, Phase.ESTIMATION), 0, sum(votes), votes)
+    base = label if index else 1 - label
+    return Record(index, label, predicted, radius, 0.25, 0.5, selection, estimation, base=base)
 
 
 VOTED = (
@@ -43,7 +36,7 @@ VOTED = (
 )
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     found = overview(made_run(records=VOTED), [0.0, 0.25, 0.5])
     assert found.radii == (0.0, 0.25, 0.5)
     assert found.summary.accuracy == (0.5, 0.5, 0.25)
@@ -59,14 +52,11 @@ def test_figures_by_hand() -> None:
     assert found.runtime.votes_per_second == 4 * 110 / 2.0
 
 
-def test_classes_without_inputs_have_no_rates() -> None:
+def test_classes_without_inputs_have_no_rates_and_all_add_up_to_the_run():
     first, second, third = by_class(VOTED, [0.0, 0.5])
     assert (first.inputs, first.accuracy, first.acr, first.abstained) == (2, (1.0, 0.5), 0.375, 0.0)
     assert (second.inputs, second.accuracy, second.acr, second.abstained) == (2, (0.0, 0.0), 0.0, 0.5)
     assert (third.label, third.inputs, third.accuracy, third.acr, third.abstained) == (2, 0, None, None, None)
-
-
-def test_classes_add_up_to_the_run() -> None:
     found = overview(made_run(), [0.0, 0.2, 0.3, 0.5, 3.0])
     for k, accuracy in enumerate(found.summary.accuracy):
         assert sum(c.inputs * c.accuracy[k] for c in found.classes if c.accuracy) == pytest.approx(
@@ -75,7 +65,7 @@ def test_classes_add_up_to_the_run() -> None:
     assert sum(c.inputs * c.acr for c in found.classes if c.acr) == pytest.approx(7 * found.summary.acr)
 
 
-def test_the_top_class_is_the_one_chosen_by_other_votes() -> None:
+def test_the_top_class_is_the_one_chosen_by_other_votes():
     # The class chosen got 48 of 100: the class ahead in the estimation votes would flatter it.
     record = replace(voted(0, 1, (52, 48), -1), selection=Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (2, 8)))
     found = top_class(made_run(records=(record,)))
@@ -84,7 +74,7 @@ def test_the_top_class_is_the_one_chosen_by_other_votes() -> None:
     assert found.at_ceiling == 0.0
 
 
-def test_quantiles_of_the_top_class_are_values_of_inputs() -> None:
+def test_quantiles_of_the_top_class_are_values_of_inputs():
     run = made_run(records=VOTED, alpha=0.01)
     found, every = top_class(run), lower_bounds(run)
     assert found is not None
@@ -100,7 +90,7 @@ def test_quantiles_of_the_top_class_are_values_of_inputs() -> None:
     assert found.at_ceiling == 0.25
 
 
-def test_soft_votes_count_by_their_probabilities() -> None:
+def test_soft_votes_count_by_their_probabilities():
     sums = (SOFT_UNIT * 3, SOFT_UNIT)
     squares = (SOFT_UNIT * 3, SOFT_UNIT)
     tallies = [
@@ -114,7 +104,7 @@ def test_soft_votes_count_by_their_probabilities() -> None:
     assert found.lower_bounds == tuple(lower_bounds(run)[[0] * len(QUANTILES)])  # type: ignore[index]
 
 
-def test_what_a_log_cannot_say_is_none() -> None:
+def test_what_a_log_cannot_say_is_none():
     found = overview(made_run(bound=None, alpha=None), [0.0])
     assert (found.base_accuracy, found.noisy_accuracy, found.top_class) == (None, None, None)
     assert found.runtime is not None
@@ -125,14 +115,8 @@ def test_what_a_log_cannot_say_is_none() -> None:
     unstated = top_class(made_run(records=VOTED, bound=None))
     assert unstated is not None
     assert unstated.lower_bounds is None
-
-
-def test_a_base_class_missing_somewhere_is_missing() -> None:
     records = (*VOTED[:3], replace(VOTED[3], base=None))
     assert overview(made_run(records=records), [0.0]).base_accuracy is None
-
-
-def test_empty_runs_are_refused() -> None:
     empty = made_run(records=())
     for figure in (top_class, lower_bounds, lambda run: overview(run, [0.0])):
         with pytest.raises(RunError, match="made"):
@@ -141,8 +125,7 @@ def test_empty_runs_are_refused() -> None:
         by_class([], [0.0])
 
 
-def test_median_and_share_of_the_top() -> None:
-    from smoothcert.analysis.metrics import acr_share_of_top, certified_accuracy, median_radius
+def test_median_and_share_of_the_top():
 
     rng = np.random.default_rng(0)
     for size in (1, 2, 3, 10, 31):
@@ -167,8 +150,7 @@ def ended_before_voting(index: int) -> Record:
     return replace(record, estimation=none, stopped="wrong")
 
 
-def test_votes_that_chose_a_class_do_not_estimate_it() -> None:
-    # Ten of ten selection votes would count as an estimate of 1 and as an input at the ceiling.
+def test_votes_that_chose_a_class_do_not_estimate_it():
     mixed = made_run(records=(*VOTED, ended_before_voting(4), ended_before_voting(5)), alpha=0.01)
     found = top_class(mixed)
     assert found is not None
@@ -178,7 +160,7 @@ def test_votes_that_chose_a_class_do_not_estimate_it() -> None:
 
 
 @pytest.mark.parametrize("bound", ["clopper-pearson", "hoeffding"])
-def test_a_run_without_any_estimation_vote_has_no_spread(bound: str) -> None:
+def test_a_run_without_any_estimation_vote_has_no_spread(bound):
     run = made_run(records=tuple(map(ended_before_voting, range(3))), bound=bound, stop=["wrong"])
     assert overview(run, [0.0]).top_class is None
     assert lower_bounds(run).tolist() == [0.0] * 3  # type: ignore[union-attr]

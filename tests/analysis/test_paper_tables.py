@@ -1,7 +1,5 @@
 """The papers' layout: what is grouped, averaged, set in bold and refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -22,11 +20,9 @@ from .made_runs import FIVE_AND_TWO, made_run, trained
 from .texts import cells
 
 # Four inputs, three right, at 0.25, 0.5 and 1.0: ACR 1.75 / 4 = 0.4375, shares 75.0, 50.0 and 25.0 %.
-FOUR = (
-    Record(0, 1, 1, 0.25, 0.25, 1.0),
-    Record(1, 2, 2, 0.5, 0.25, 1.0),
-    Record(2, 3, 3, 1.0, 0.25, 1.0),
-    Record(3, 5, 4, 2.0, 0.25, 1.0),
+FOUR = tuple(
+    Record(index, label, predicted, radius, 0.25, 1.0)
+    for index, (label, predicted, radius) in enumerate([(1, 1, 0.25), (2, 2, 0.5), (3, 3, 1.0), (5, 4, 2.0)])
 )
 # The same inputs: right at 0.25 (three times) and 1.0: ACR 1.75 / 4 too, shares 100.0, 25.0 and 25.0 %.
 FLAT = tuple(
@@ -49,7 +45,7 @@ def rows_of(runs: list[Run], radii: list[str] = RADII) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(paper(runs, radii, "csv"))))
 
 
-def test_markdown_is_exact() -> None:
+def test_markdown_is_exact():
     runs = [run_of("b", sigma=0.5), run_of("a"), run_of("flat", FLAT)]
     text = paper(runs)
     assert cells(text) == [
@@ -63,7 +59,7 @@ def test_markdown_is_exact() -> None:
     assert not blank
 
 
-def test_latex_is_booktabs_without_multirow() -> None:
+def test_latex_is_booktabs_without_multirow():
     text = paper([run_of("a_1"), run_of("flat", FLAT)], format="latex")
     assert r"\begin{tabular}{llrrrrr}" in text
     assert r"0.25 & a\_1 & \textbf{0.438} & 75.0 & \textbf{50.0} & \textbf{25.0} & 0.0 \\" in text
@@ -73,7 +69,7 @@ def test_latex_is_booktabs_without_multirow() -> None:
     assert text.count(r"\begin") == text.count(r"\end") == 1
 
 
-def test_csv_and_json() -> None:
+def test_csv_and_json():
     runs, radii = [run_of("a", alpha=None)], ["0", "0.50"]
     assert paper(runs, radii, "csv") == (
         "dataset,sigma,method,seeds,inputs,acr,acr_sd,0,0.50,split,sigma_search,sigma_per,planned,complete,"
@@ -87,7 +83,7 @@ def test_csv_and_json() -> None:
     assert row["certified_accuracy"] == {"0": {"mean": 0.75, "sd": None}, "0.50": {"mean": 0.5, "sd": None}}
 
 
-def test_seeds_are_averaged() -> None:
+def test_seeds_are_averaged():
     none_right = tuple(replace(record, predicted=9) for record in FOUR)
     runs = [run_of("a", seed=0), run_of("a", none_right, seed=1), run_of("b", seed=0)]
     first, second = rows_of(runs, ["0"])
@@ -97,15 +93,12 @@ def test_seeds_are_averaged() -> None:
     text = paper(runs, ["0"], "latex")
     assert r"a & 0.219$\pm$0.309 & 37.5$\pm$53.0" in text
     assert re.search(r"\\textit\{.*\$\\pm\$.*\}", text), "what stands behind the sign"
-
-
-def test_seeds_with_other_plans_are_not_averaged() -> None:
     other = replace(run_of("a", seed=1, n=100), path=Path("other"))
     rows = rows_of([run_of("a", seed=0), other], ["0"])
     assert [(row["method"], row["seeds"]) for row in rows] == [("a (a-run)", "1"), ("a (other)", "1")]
 
 
-def test_a_searched_sigma_makes_another_method() -> None:
+def test_a_searched_sigma_makes_another_method():
     runs = [run_of("a", seed=0), run_of("a", seed=1, sigma_search="ascent")]
     plain, searched = (row["method"] for row in rows_of(runs, ["0"]))
     assert plain == "a"
@@ -114,17 +107,14 @@ def test_a_searched_sigma_makes_another_method() -> None:
     assert f"{latex} &" in paper(runs, ["0"], "latex")
 
 
-def test_runs_of_one_name_are_told_apart() -> None:
+def test_runs_of_one_name_are_told_apart():
     runs = [made_run("x-sigma0.25", FOUR), made_run("x-sigma0.25-seed3", FOUR, n=10)]
-    assert [row["method"] for row in rows_of(runs, ["0"])] == [
-        "x (x-sigma0.25)",
-        "x (x-sigma0.25-seed3)",
-    ]
+    assert [row["method"] for row in rows_of(runs, ["0"])] == ["x (x-sigma0.25)", "x (x-sigma0.25-seed3)"]
     twins = [made_run("x", FOUR, Path("a")), made_run("x", FOUR, Path("b"))]
     assert [row["method"] for row in rows_of(twins, ["0"])] == ["x (a/x)", "x (b/x)"]
 
 
-def test_each_data_set_has_its_heading() -> None:
+def test_each_data_set_has_its_heading_and_none_mix_unseen():
     runs = [run_of("a"), run_of("a", FIVE_AND_TWO, data="cifar10"), run_of("b", data=None)]
     text = paper(runs, ["0"], "markdown")
     first, second, third = [line for line in text.splitlines() if line and not line.startswith("|")]
@@ -133,10 +123,6 @@ def test_each_data_set_has_its_heading() -> None:
     assert not re.search("mnist|cifar10", third)
     assert "**" not in text, "nothing to compare within a data set"
     assert [row["dataset"] for row in rows_of(runs, ["0"])] == ["mnist", "cifar10", ""]
-
-
-def test_data_sets_never_mix_unseen() -> None:
-    # FIVE_AND_TWO has label 5 for input 3 as FOUR has, but label 6 for input 4.
     other = (replace(FOUR[0], label=8),)
     with pytest.raises(InvalidValueError, match=r"\b0\b.*\b1\b.*a-run.*\b8\b.*b-run.*--dataset"):
         paper([run_of("a", data=None), run_of("b", other, data=None)], ["0"])
@@ -159,13 +145,13 @@ def test_data_sets_never_mix_unseen() -> None:
         ("plain", "plain"),
     ],
 )
-def test_a_method_is_the_name_without_sigma_and_seed(tmp_path: Path, name: str, method: str) -> None:
+def test_a_method_is_the_name_without_sigma_and_seed(tmp_path, name, method):
     assert method_of(made_run(name, path=tmp_path)) == method
     assert method_of(made_run("certified", path=tmp_path / name)) == method, "a sweep's folder"
     assert method_of(run_of("stated")) == "stated"
 
 
-def test_coverage() -> None:
+def test_coverage():
     run = run_of("a")
     assert coverage(run) is None
     states = {"name": "mnist", "inputs": 100, "skip": 10}
@@ -178,16 +164,13 @@ def test_coverage() -> None:
     assert coverage(replace(whole, manifest=run.manifest.stating(data=states | {"inputs": 40}))) is None
 
 
-def test_one_model_certified_twice_is_no_mean_over_seeds() -> None:
+def test_what_makes_another_method_or_another_seed():
     runs = [_seeded("a", seed, "m" * 64) for seed in (0, 1)]
     runs = [replace(run, path=Path(f"run{k}")) for k, run in enumerate(runs)]
     assert [row["method"] for row in rows_of(runs)] == ["a (run0)", "a (run1)"]
     two = [_seeded("a", seed, str(seed) * 64) for seed in (0, 1)]
     (row,) = rows_of(two)
     assert (row["seeds"], row["acr_sd"]) == ("2", "0.000")
-
-
-def test_models_that_were_trained_otherwise_are_no_seeds_of_one() -> None:
     short = trained(_seeded("a", 1, "1" * 64), epochs=2, seed=0, seconds=1.0)
     long = trained(_seeded("a", 2, "2" * 64), epochs=12, seed=0, seconds=9.0)
     assert not differ_in_seed_alone([short, long])
@@ -195,9 +178,6 @@ def test_models_that_were_trained_otherwise_are_no_seeds_of_one() -> None:
     assert [row["seeds"] for row in rows] == ["1", "1"]
     with pytest.raises(InvalidValueError, match=r"epochs: 2, 12"):
         summarise_seeds(SeedGroup("a", 0.25, (short, long)), [0.0])
-
-
-def test_the_seed_is_that_of_the_training_where_it_is_stated() -> None:
     runs = [
         trained(_seeded("a", 0, str(seed) * 64), epochs=2, seed=seed, seconds=1.0 + seed) for seed in (0, 1)
     ]
@@ -205,9 +185,6 @@ def test_the_seed_is_that_of_the_training_where_it_is_stated() -> None:
     assert row["seeds"] == "2"
     same = [trained(_seeded("a", k, str(k) * 64), epochs=2, seed=0) for k in (0, 1)]
     assert not differ_in_seed_alone(same)  # the same seed, and yet other weights: not known to be seeds
-
-
-def test_one_log_is_one_seed_however_it_is_packed() -> None:
     runs = [run_of("a", seed=seed) for seed in (0, 1)]
     logs = [
         replace(run, manifest=run.manifest.stating(data={"name": "mnist", "log_sha256": str(k) * 64}))
@@ -216,12 +193,7 @@ def test_one_log_is_one_seed_however_it_is_packed() -> None:
     assert not differ_in_seed_alone(logs)
 
 
-def test_rows_of_another_alpha_have_no_best() -> None:
-    assert "**" not in paper([run_of("a"), run_of("b", FLAT, alpha=0.5)])
-    assert "**" in paper([run_of("a"), run_of("b", FLAT)])
-
-
-def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
+def test_rows_of_other_inputs_or_another_alpha_have_no_best():
     shifted = tuple(replace(record, index=record.index + 4) for record in FLAT)
     runs = [_seeded("a", 0, "0" * 64), _seeded("a", 1, "1" * 64, shifted)]
     runs = [replace(run, path=Path(f"run{k}")) for k, run in enumerate(runs)]
@@ -235,6 +207,8 @@ def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
         runs[1], manifest=runs[1].manifest.stating(data={"name": "mnist", "sha256": "f" * 64})
     )
     assert not differ_in_seed_alone([runs[0], replace(other_data, records=FOUR)])
+    assert "**" not in paper([run_of("a"), run_of("b", FLAT, alpha=0.5)])
+    assert "**" in paper([run_of("a"), run_of("b", FLAT)])
 
 
 def _seeded(method: str, seed: int, model: str, records: tuple[Record, ...] = FOUR) -> Run:
@@ -242,7 +216,7 @@ def _seeded(method: str, seed: int, model: str, records: tuple[Record, ...] = FO
     return replace(run, manifest=run.manifest.stating(model={"sha256": model}))
 
 
-def test_n_is_a_limit_where_voting_may_end_early() -> None:
+def test_n_is_a_limit_where_voting_may_end_early():
     stopped = run_of("a", stop=["wrong"])
     assert "n ≤ 1000, α = 0.001" in paper([stopped], ["0"], "markdown")
     assert r"n $\leq$ 1000" in paper([stopped], ["0"], "latex")

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,31 +25,25 @@ def group(*factors: float) -> SeedGroup:
     return SeedGroup("mine", 0.5, tuple(scaled(made_run(), factor) for factor in factors))
 
 
-def test_mean_and_sample_deviation_over_seeds() -> None:
+def test_mean_and_sample_deviation_over_seeds():
     (one,) = (summarise_seeds(group(1.0), [0.0]),)
     three = summarise_seeds(group(1.0, 2.0, 3.0), [0.0, 1e9])
     assert three.acr.mean == pytest.approx(2 * one.acr.mean)
     assert three.acr.sd == pytest.approx(one.acr.mean)  # of a, 2a, 3a with n − 1 below
     assert (one.acr.sd, three.seeds, one.seeds) == (None, 3, 1)
     assert three.accuracy == (Spread(one.accuracy[0].mean, 0.0), Spread(0.0, 0.0))
-
-
-def test_a_spread_in_words() -> None:
     assert Spread(1.5581, 0.0016).text(3) == "1.558±0.002"
     assert Spread(1.5581, None).text(3) == "1.558"
     assert Spread(0.612, 0.011).text(1, scale=100) == "61.2±1.1"
 
 
-def test_the_mean_curve_of_one_run_is_its_own() -> None:
+def test_the_mean_curve():
     run = made_run()
     radii, accuracy = certified_accuracy_steps(run.records)
     mean_radii, mean, spread = mean_curve([run])
     assert np.array_equal(mean_radii, radii)
     assert np.array_equal(mean, accuracy)
     assert not spread.any()
-
-
-def test_the_mean_curve_between_two_runs() -> None:
     near, far = group(1.0, 2.0).runs
     radii, mean, spread = mean_curve([near, far])
     between = [
@@ -66,7 +57,7 @@ def test_the_mean_curve_between_two_runs() -> None:
     assert spread[1:] == pytest.approx(np.std(between, axis=0, ddof=1))
 
 
-def test_runs_that_differ_in_more_than_the_seed_do_not_average() -> None:
+def test_runs_that_differ_in_more_than_the_seed_do_not_average():
     other = replace(made_run(), manifest=made_run().manifest.stating(plan=made_run().manifest.plan.but(n=7)))
     with pytest.raises(InvalidValueError, match=r"\bn\b.*\b7\b.*\b1000\b"):
         summarise_seeds(SeedGroup("mine", 0.5, (made_run(), other)), [0.0])
@@ -74,7 +65,7 @@ def test_runs_that_differ_in_more_than_the_seed_do_not_average() -> None:
         SeedGroup("mine", 0.5, ())
 
 
-def test_tables() -> None:
+def test_tables_and_a_picture(tmp_path):
     summaries = [summarise_seeds(group(1.0, 1.1), [0.0, 0.25])]
     table = seed_table(summaries, ["0", "0.25"])
     markdown = render(table, "markdown")
@@ -87,9 +78,6 @@ def test_tables() -> None:
     assert rows[0]["certified_accuracy"]["0"]["mean"] == summaries[0].accuracy[0].mean
     with pytest.raises(InvalidValueError, match="markdwon"):
         render(table, "markdwon")
-
-
-def test_a_picture(tmp_path: Path) -> None:
     plot_seed_groups([group(1.0, 1.2), SeedGroup("other", 0.5, (made_run(),))], tmp_path / "curve.svg")
     assert "fill-opacity: 0.2" in (tmp_path / "curve.svg").read_text()  # the band
     with pytest.raises(InvalidValueError):

@@ -1,7 +1,5 @@
 """What a text states, whatever its words: its numbers, and the cells of its tables."""
 
-from __future__ import annotations
-
 import re
 
 

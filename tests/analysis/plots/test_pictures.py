@@ -1,8 +1,5 @@
 """Pictures of inputs, of σ vectors and of features: what they draw, and what they refuse."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,19 +28,16 @@ def some_records(count: int, classes: int = 10) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize(
-    ("shape", "names"),
-    [((1, 8, 8), DIGITS), ((30, 8, 8), DIGITS), ((12, 1, 8, 8), LONG), ((3, 3, 6, 8), LONG)],
-)
-def test_a_picture_is_made(tmp_path: Path, shape: tuple[int, ...], names: list[str]) -> None:
-    pictures = np.random.default_rng(0).random(shape)
+def test_a_picture_is_made(tmp_path):
     out = tmp_path / "gallery.png"
-    plot_gallery(pictures, some_records(shape[0], len(names)), names, out, "a $title")
-    assert out.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    for shape, names in (((1, 8, 8), DIGITS), ((12, 1, 8, 8), LONG), ((3, 3, 6, 8), LONG)):
+        pictures = np.random.default_rng(0).random(shape)
+        plot_gallery(pictures, some_records(shape[0], len(names)), names, out, "a $title")
+        assert out.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.mark.slow
-def test_of_many_inputs_a_part_is_shown(tmp_path: Path) -> None:
+def test_of_many_inputs_a_part_is_shown(tmp_path):
     out = tmp_path / "gallery.svg"
     plot_gallery(np.zeros((500, 2, 2)), some_records(500), DIGITS, out, "many")
     assert out.read_bytes().count(b"<image ") == 144
@@ -61,27 +55,20 @@ def test_of_many_inputs_a_part_is_shown(tmp_path: Path) -> None:
         (np.zeros((2, 8, 8)), some_records(2), ["0"], r"\b2\b.*class_names.*\b1\b"),
     ],
 )
-def test_galleries_that_make_no_picture(
-    tmp_path: Path, pictures: np.ndarray, records: list[Record], names: list[str], message: str
-) -> None:
+def test_galleries_that_make_no_picture(tmp_path, pictures, records, names, message):
     with pytest.raises(InvalidValueError, match=message):
         plot_gallery(pictures, records, names, tmp_path / "gallery.png", "title")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_gallery_of_another_type(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"\.pdf, \.png, \.svg"):
-        plot_gallery(np.zeros((1, 8, 8)), some_records(1), DIGITS, tmp_path / "gallery.bmp", "title")
-
-
-def test_one_scale_for_all_channels() -> None:
+def test_one_scale_for_all_channels():
     sigmas = np.array([[[0.1, 0.2]], [[0.2, 0.5]], [[0.3, 0.3]]])
     assert scaled_globally(sigmas) == pytest.approx(np.array([[[0, 0.25]], [[0.25, 1]], [[0.5, 0.5]]]))
     assert (scaled_globally(np.full((1, 2, 2), 0.3)) == 0.5).all()
 
 
-@pytest.mark.parametrize("shape", [(1, 6, 4), (3, 5, 5), (6, 4), (13,), (2, 3, 3)])
-def test_vectors_of_every_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(1, 6, 4), (3, 5, 5), (13,)])
+def test_vectors_of_every_shape(tmp_path, shape):
     sigmas = np.random.default_rng(0).uniform(0.1, 5.0, size=shape)
     out = tmp_path / "picture.png"
     contents = []
@@ -92,7 +79,7 @@ def test_vectors_of_every_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
     assert len(set(contents)) == 2  # the same again is the same bytes
 
 
-def test_the_pixels_are_the_sigmas(tmp_path: Path) -> None:
+def test_the_pixels_are_the_sigmas(tmp_path):
     from matplotlib.image import imread
 
     sigmas = np.array([[[0.1, 0.5], [0.3, 0.2]]])
@@ -103,7 +90,7 @@ def test_the_pixels_are_the_sigmas(tmp_path: Path) -> None:
     assert found == pytest.approx([0.0, 1.0, 0.5, 0.25], abs=0.01)
 
 
-def test_vectors_and_features_that_make_no_picture(tmp_path: Path) -> None:
+def test_vectors_and_features_that_make_no_picture(tmp_path):
     out = tmp_path / "a.png"
     with pytest.raises(InvalidValueError, match=r"\b24\b.*\b0\b"):
         plot_noise([], out)
@@ -119,15 +106,13 @@ def test_vectors_and_features_that_make_no_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(60, marks=pytest.mark.slow), 200])
-def test_bars(tmp_path: Path, count: int) -> None:
+def test_bars(tmp_path, count):
     names = [f"feature ${k} with a name that goes on and on" for k in range(count)]
     plot_features(names, [1.0 + k for k in range(count)], "σ", tmp_path / "bars.png", "column")
     assert (tmp_path / "bars.png").stat().st_size > 1000
 
 
-def test_every_bar_has_its_name_and_the_axis_its_meaning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_bar_has_its_name_and_the_axis_its_meaning(tmp_path, monkeypatch):
     drawn: list[Any] = []
     monkeypatch.setattr(drawing, "save_figure", lambda figure, *_: drawn.append(figure))
     long, meaning = (

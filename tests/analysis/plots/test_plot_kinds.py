@@ -1,7 +1,5 @@
 """Every kind of picture: the numbers it draws, worked out another way, and what it refuses."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -60,7 +58,7 @@ def two_sizes() -> list[Run]:
     return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=better)]
 
 
-def test_the_band_is_clopper_pearsons_at_each_step() -> None:
+def test_the_band_is_clopper_pearsons_at_each_step():
     low, high = pointwise_band(np.array([1.0, 3 / 7, 0.0]), 7)
     assert low[1] == pytest.approx(stats.beta.ppf(0.025, 3, 5), rel=1e-9)
     assert high[1] == pytest.approx(stats.beta.ppf(0.975, 4, 4), rel=1e-9)
@@ -69,7 +67,7 @@ def test_the_band_is_clopper_pearsons_at_each_step() -> None:
     assert (low[2], high[2]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 7), rel=1e-9))
 
 
-def test_a_band_can_be_left_out(tmp_path: Path) -> None:
+def test_a_band_can_be_left_out(tmp_path):
     for name, band in (("auto", None), ("with", True), ("without", False)):
         plot_certified_accuracy([made_run()], tmp_path / f"{name}.svg", band=band)
     auto, with_band, without = (
@@ -81,17 +79,12 @@ def test_a_band_can_be_left_out(tmp_path: Path) -> None:
     assert b"FillBetween" not in without
 
 
-def test_the_envelope_is_the_best_at_each_radius() -> None:
+def test_the_envelope_is_the_best_at_each_radius_and_of_runs_of_one_label(tmp_path, monkeypatch):
     low = tuple(Record(k, 1, 1, 0.3, 0.25, 0.0) for k in range(4))
     far = tuple(Record(k, 1, 1 if k < 2 else 2, 0.9, 0.25, 0.0) for k in range(4))
     radii, best = envelope_steps([made_run("low", low), made_run("far", far)])
     assert radii.tolist() == [0.0, 0.3, 0.9]
     assert best.tolist() == [1.0, 0.5, 0.0]
-
-
-def test_runs_of_one_label_share_an_envelope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    low = tuple(Record(k, 1, 1, 0.3, 0.25, 0.0) for k in range(4))
-    far = tuple(Record(k, 1, 1 if k < 2 else 2, 0.9, 0.25, 0.0) for k in range(4))
     other = tuple(Record(k, 1, 1, 0.5, 0.25, 0.0) for k in range(4))
     runs = [
         replace(made_run(name, records), alias=alias)
@@ -111,7 +104,7 @@ def test_runs_of_one_label_share_an_envelope(tmp_path: Path, monkeypatch: pytest
     assert len(drawn) == 3  # the runs themselves, over one envelope
 
 
-def test_an_envelope_is_of_one_data_set_and_the_same_inputs(tmp_path: Path) -> None:
+def test_an_envelope_is_of_one_data_set_and_the_same_inputs(tmp_path):
     runs = [
         replace(run, manifest=run.manifest.stating(data={"name": name}))
         for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
@@ -122,7 +115,7 @@ def test_an_envelope_is_of_one_data_set_and_the_same_inputs(tmp_path: Path) -> N
         plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
 
 
-def test_an_ablation_over_sigma_is_of_models_trained_alike() -> None:
+def test_an_ablation_over_sigma_is_of_models_trained_alike():
     def run(sigma: float, **facts: Any) -> Run:
         made = ablated(100, sigma=sigma)
         stated = made.manifest.origin.but(trained={"sigma": sigma, **facts})
@@ -135,14 +128,7 @@ def test_an_ablation_over_sigma_is_of_models_trained_alike() -> None:
         ablation_lines([run(0.25, epochs=2), run(0.5, epochs=4)], "sigma")
 
 
-def test_a_recertified_run_is_a_point_of_an_ablation_over_alpha() -> None:
-    first = ablated(100, alpha=0.001)
-    again = ablated(100, alpha=0.01, recertified_from={"results_sha256": "a" * 64})
-    (line,) = ablation_lines([first, again], "alpha")
-    assert line.values == (0.001, 0.01)
-
-
-def test_an_ablation_is_acr_over_one_field() -> None:
+def test_an_ablation_is_acr_over_one_field(tmp_path):
     (line,) = ablation_lines(two_sizes(), "n")
     assert (line.method, line.values) == ("a", (100, 1000))
     # Radii 0.5 + 1.0 + 0.2 + 0.5 over 7 inputs; one of the two seeds has 0.4 for the last, which else is 0.
@@ -150,20 +136,6 @@ def test_an_ablation_is_acr_over_one_field() -> None:
     assert line.acr[0].sd is None
     assert line.acr[1].mean == pytest.approx(2.4 / 7)
     assert line.acr[1].sd == pytest.approx(0.4 / 7 / math.sqrt(2))
-
-
-def test_spreads_are_of_the_same_inputs_and_distinct_models() -> None:
-    first, second, third = two_sizes()
-    assert ablation_lines([first, second, third], "n")
-    fewer = replace(third, records=third.records[:-1])
-    with pytest.raises(InvalidValueError, match="a-n1000"):
-        ablation_lines([first, second, fewer], "n")
-    twice = [replace(run, manifest=run.manifest.stating(model={"sha256": "m"})) for run in (second, third)]
-    with pytest.raises(InvalidValueError, match="a-n1000"):
-        ablation_lines([replace(first, manifest=first.manifest.stating(model={"sha256": "m"})), *twice], "n")
-
-
-def test_each_method_has_its_line_and_names_after_values_are_one() -> None:
     runs = [ablated(n, name) for name in "ab" for n in (1000, 100)]
     assert [(line.method, line.values) for line in ablation_lines(runs, "n")] == [
         ("a", (100, 1000)),
@@ -171,15 +143,13 @@ def test_each_method_has_its_line_and_names_after_values_are_one() -> None:
     ]
     unnamed = [made_run(f"n{n}", n=n) for n in (10, 100)]
     assert [line.values for line in ablation_lines(unnamed, "n")] == [(10, 100)]
-
-
-def test_a_searchs_knob_by_its_own_name() -> None:
     runs = [ablated(100, **{"sigma_search.steps": steps}) for steps in (10, 100)]
     (line,) = ablation_lines(runs, "steps")
     assert line.values == (10, 100)
-
-
-def test_a_bound_is_a_category(tmp_path: Path) -> None:
+    first = ablated(100, alpha=0.001)
+    again = ablated(100, alpha=0.01, recertified_from={"results_sha256": "a" * 64})
+    (line,) = ablation_lines([first, again], "alpha")
+    assert line.values == (0.001, 0.01)
     runs = [
         made_run("x", bound=name, votes=votes)
         for name, votes in (("two-class", "hard"), ("bernstein", "soft"))
@@ -187,6 +157,23 @@ def test_a_bound_is_a_category(tmp_path: Path) -> None:
     (line,) = ablation_lines(runs, "bound")
     assert line.values == ("bernstein", "two-class")
     plot_ablation(runs, "bound", tmp_path / "a.png")
+
+
+def test_spreads_are_of_the_same_inputs_and_distinct_models():
+    first, second, third = two_sizes()
+    assert ablation_lines([first, second, third], "n")
+
+    def of_model(run: Run, digest: str) -> Run:
+        return replace(run, manifest=run.manifest.stating(model={"sha256": digest}))
+
+    fewer = replace(third, records=third.records[:-1])
+    for runs, named in (
+        ([first, second, fewer], "a-n1000"),
+        ([of_model(run, "m") for run in (first, second, third)], "a-n1000"),
+        ([of_model(ablated(100), "1"), of_model(ablated(1000), "2")], r"a-n100\b.*a-n1000\b"),
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            ablation_lines(runs, "n")
 
 
 @pytest.mark.parametrize(
@@ -198,12 +185,12 @@ def test_a_bound_is_a_category(tmp_path: Path) -> None:
         ([ablated(100), ablated(1000), ablated(1000)], "n", r"n = 1000.*--method"),
     ],
 )
-def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, message: str) -> None:
+def test_ablations_that_compare_more_or_nothing(runs, over, message):
     with pytest.raises(InvalidValueError, match=message):
         ablation_lines(runs, over)
 
 
-def test_where_sigma_helped(tmp_path: Path) -> None:
+def test_where_sigma_helped(tmp_path):
     fixed = made_run("fixed")
     # Input 2 is wrong in both, whatever its radius; 4 loses; 6 wins though it had none.
     moved = [(0, 0.6), (1, 1.0), (2, 9.0), (3, 0.0), (4, 0.1), (5, 0.7), (6, 0.1)]
@@ -230,7 +217,7 @@ def trained_with(lam: float, seed: int = 0, method: str = "macer", **facts: Any)
     )
 
 
-def test_an_ablation_over_a_knob_of_training() -> None:
+def test_an_ablation_over_a_knob_of_training():
     runs = [trained_with(lam, seed) for lam in (4.0, 1.0) for seed in (0, 1)]
     for over in ("lam", "objective.lam", "training.objective.lam"):
         (line,) = ablation_lines(runs, over)
@@ -242,28 +229,8 @@ def test_an_ablation_over_a_knob_of_training() -> None:
         ablation_lines([trained_with(1.0), made_run("log")], "training.objective.lam")
 
 
-def test_an_ablation_keeps_its_model() -> None:
-    runs = [
-        replace(run, manifest=run.manifest.stating(model={"sha256": digest}))
-        for run, digest in ((ablated(100), "1"), (ablated(1000), "2"))
-    ]
-    with pytest.raises(InvalidValueError, match=r"a-n100\b.*a-n1000\b"):
-        ablation_lines(runs, "n")
-
-
-def test_sigma_of_each_input() -> None:
-    assert input_sigmas(made_run(records=VARYING)).tolist() == pytest.approx([0.1 * k for k in range(1, 8)])
-    with pytest.raises(InvalidValueError, match=r"\bmade\b.*0\.25"):
-        input_sigmas(made_run())
-
-
-def test_too_many_panels(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"\b8\b.*\b9\b"):
-        plot_confidence([made_run()] * 9, tmp_path / "a.png")
-
-
 @pytest.mark.parametrize("n", [100, 1000, 100_000])
-def test_the_attainable_radius_is_the_closed_form(n: int) -> None:
+def test_the_attainable_radius_is_the_closed_form(n):
     plan = VotePlan(Gaussian(0.5), BOUNDS["clopper-pearson"], 0.001)
     for share in (Fraction("0.8"), Fraction("0.99")):
         k = int(share * n)
@@ -275,23 +242,25 @@ def test_the_attainable_radius_is_the_closed_form(n: int) -> None:
     assert hoeffding.radius(Fraction("0.99"), n) == pytest.approx(2 * math.sqrt(3) * (lower - 0.5), rel=1e-7)
 
 
-def test_of_many_points_some_are_shown() -> None:
-    assert shown_radii(made_run()) == [0.0, 0.2, 0.5, 0.5, 1.0]
-    many = tuple(Record(k, 1, 1, k / 2990, 0.25, 0.0) for k in range(2991))
-    assert shown_radii(made_run(records=many)) == pytest.approx([k / 299 for k in range(300)])
-    assert shown_radii(made_run(records=(Record(0, 1, -1, 0.0, 0.25, 0.0),))) == []
-
-
-def test_curves_hold_for_one_plan() -> None:
+def test_curves_hold_for_one_plan_and_show_some_of_many_points(tmp_path):
     assert common_plan([]) == VotePlan(Gaussian(1.0), BOUNDS["clopper-pearson"], 0.001)
     assert common_plan([made_run(), made_run(n=5)]).noise == Gaussian(0.25)
     with pytest.raises(InvalidValueError, match=r"\bsigma\b.*0\.25.*0\.5"):
         common_plan([made_run(), made_run(sigma=0.5)])
     with pytest.raises(InvalidValueError, match="--bound"):
         common_plan([made_run(bound=None)])
+    assert shown_radii(made_run()) == [0.0, 0.2, 0.5, 0.5, 1.0]
+    many = tuple(Record(k, 1, 1, k / 2990, 0.25, 0.0) for k in range(2991))
+    assert shown_radii(made_run(records=many)) == pytest.approx([k / 299 for k in range(300)])
+    assert shown_radii(made_run(records=(Record(0, 1, -1, 0.0, 0.25, 0.0),))) == []
+    with pytest.raises(InvalidValueError, match=r"\b8\b.*\b9\b"):
+        plot_confidence([made_run()] * 9, tmp_path / "a.png")
+    assert input_sigmas(made_run(records=VARYING)).tolist() == pytest.approx([0.1 * k for k in range(1, 8)])
+    with pytest.raises(InvalidValueError, match=r"\bmade\b.*0\.25"):
+        input_sigmas(made_run())
 
 
-def test_confidence_comes_from_the_votes() -> None:
+def test_confidence_comes_from_the_votes(tmp_path):
     def record(index: int, label: int, predicted: int, votes: int) -> Record:
         selection = Tally(Stream(0, index, Phase.SELECTION), 0, 10, (10, 0))
         estimation = Tally(Stream(0, index, Phase.ESTIMATION), 0, 1000, (votes, 1000 - votes))
@@ -302,59 +271,11 @@ def test_confidence_comes_from_the_votes() -> None:
     for part, votes in ((found.right, 990), (found.wrong, 800), (found.abstained, 510)):
         assert part.tolist() == pytest.approx([stats.beta.ppf(0.001, votes, 1001 - votes)], rel=1e-7)
     assert found.unknown == 0
-
-
-def test_confidence_of_a_log_comes_from_the_radii() -> None:
-    found = confidence_of(made_run())
-    assert sorted(found.right) == pytest.approx(stats.norm.cdf([0.0, 0.8, 2.0, 2.0, 4.0]))
-    assert found.wrong.tolist() == pytest.approx([stats.norm.cdf(12.0)])
-    assert (found.abstained.size, found.unknown) == (0, 1)
-    for plan in ({"bound": None}, {"bound": "two-class"}, {"noise": "uniform"}):
-        with pytest.raises(InvalidValueError, match=r"\bmade\b.*--bound clopper-pearson"):
-            confidence_of(made_run(**plan))
-
-
-def test_confidence_of_soft_votes() -> None:
     sums = (900 * SOFT_UNIT, 100 * SOFT_UNIT)
     votes = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 1000, (1000, 0), sums, sums)
     record = Record(0, 0, 0, 0.1, 0.25, 0.0, replace(votes, stream=Stream(0, 0, Phase.SELECTION)), votes)
     found = confidence_of(made_run(records=(record,), bound="hoeffding"))
     assert found.right.tolist() == pytest.approx([0.9 - math.sqrt(math.log(1000) / 2000)], rel=1e-9)
-
-
-def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
-    radii = [0.2, 0.5, 0.5, 1.0]
-    areas = certified_areas(made_run(), 2)
-    assert (areas + math.log(math.pi)).tolist() == pytest.approx(
-        [L2Ball(np.zeros(2), r).log_volume() for r in radii]
-    )
-    # Ellipses count with their volume, not with the ball inside: semi-axes 0.2 and 5 make a disc of radius 1.
-    stretched = [replace(record, volume_radius=5 * record.radius) for record in FIVE_AND_TWO if record.radius]
-    found = certified_areas(made_run(records=tuple(stretched)), 2)
-    assert found.tolist() == pytest.approx([2 * math.log(5 * r) for r in radii])
-
-
-def test_the_dimension_is_given_or_known() -> None:
-    run = made_run()
-    named = replace(run, manifest=run.manifest.stating(data={"name": "cifar10"}))
-    assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
-    assert input_dimension([run, made_run(dimension=13)]) == 13
-    for wrong in ([run], [replace(run, manifest=run.manifest.stating(data={"name": "npz:mine"}))]):
-        with pytest.raises(InvalidValueError, match="--dimension"):
-            input_dimension(wrong)
-    with pytest.raises(InvalidValueError, match=r"dimension.*\b0\b"):
-        input_dimension([named], 0)
-
-
-def test_no_volume_to_draw(tmp_path: Path) -> None:
-    nothing = (Record(0, 1, -1, 0.0, 0.25, 0.0),)
-    with pytest.raises(InvalidValueError):
-        plot_area([made_run(records=nothing)], tmp_path / "a.png", dimension=2)
-    plot_area([made_run()], tmp_path / "b.png", dimension=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["b.png"]
-
-
-def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
     selection = Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (10, 0))
     none = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 0, (0, 0))
     run = made_run(
@@ -366,7 +287,43 @@ def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
     assert (tmp_path / "none.svg").stat().st_size > 0
 
 
-def test_points_of_six_runs_never_lie_on_each_other() -> None:
+def test_confidence_of_a_log_comes_from_the_radii():
+    found = confidence_of(made_run())
+    assert sorted(found.right) == pytest.approx(stats.norm.cdf([0.0, 0.8, 2.0, 2.0, 4.0]))
+    assert found.wrong.tolist() == pytest.approx([stats.norm.cdf(12.0)])
+    assert (found.abstained.size, found.unknown) == (0, 1)
+    for plan in ({"bound": None}, {"bound": "two-class"}, {"noise": "uniform"}):
+        with pytest.raises(InvalidValueError, match=r"\bmade\b.*--bound clopper-pearson"):
+            confidence_of(made_run(**plan))
+
+
+def test_areas_are_log_volumes_in_a_dimension_that_is_given_or_known(tmp_path):
+    radii = [0.2, 0.5, 0.5, 1.0]
+    areas = certified_areas(made_run(), 2)
+    assert (areas + math.log(math.pi)).tolist() == pytest.approx(
+        [L2Ball(np.zeros(2), r).log_volume() for r in radii]
+    )
+    # Ellipses count with their volume, not with the ball inside: semi-axes 0.2 and 5 make a disc of radius 1.
+    stretched = [replace(record, volume_radius=5 * record.radius) for record in FIVE_AND_TWO if record.radius]
+    found = certified_areas(made_run(records=tuple(stretched)), 2)
+    assert found.tolist() == pytest.approx([2 * math.log(5 * r) for r in radii])
+    run = made_run()
+    named = replace(run, manifest=run.manifest.stating(data={"name": "cifar10"}))
+    assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
+    assert input_dimension([run, made_run(dimension=13)]) == 13
+    for wrong in ([run], [replace(run, manifest=run.manifest.stating(data={"name": "npz:mine"}))]):
+        with pytest.raises(InvalidValueError, match="--dimension"):
+            input_dimension(wrong)
+    with pytest.raises(InvalidValueError, match=r"dimension.*\b0\b"):
+        input_dimension([named], 0)
+    nothing = (Record(0, 1, -1, 0.0, 0.25, 0.0),)
+    with pytest.raises(InvalidValueError):
+        plot_area([made_run(records=nothing)], tmp_path / "a.png", dimension=2)
+    plot_area([made_run()], tmp_path / "b.png", dimension=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.png"]
+
+
+def test_points_of_six_runs_never_lie_on_each_other():
     for votes in ([1000] * 6, [1000, 10_000, 1000, 10_000, 1000, 1000], [100]):
         edges = sorted((centre - width / 2, centre + width / 2) for centre, width in strips(votes))
         assert all(left[1] < right[0] for left, right in itertools.pairwise(edges))
@@ -397,9 +354,7 @@ def legend_of(figure: Any) -> list[str]:
     return [text.get_text().replace("\n", " ").replace("\u00a0", " ") for text in texts]
 
 
-def test_of_trainings_the_acr_is_drawn_where_all_have_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_trainings_the_acr_is_drawn_where_all_have_one(tmp_path, monkeypatch):
     checked = [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, acr=0.3 if k == 2 else None) for k in (1, 2)]
     plain = [replace(one, acr=None) for one in checked]
     under_way = [*checked, replace(plain[0], epoch=3, loss=-1.0)]
@@ -421,7 +376,7 @@ def test_of_trainings_the_acr_is_drawn_where_all_have_one(
     assert not out.exists()
 
 
-def test_no_line_joins_acrs_of_other_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_joins_acrs_of_other_votes(tmp_path, monkeypatch):
     mixed = [*acrs(range(1, 17), acr_votes=20), *acrs(range(17, 21), acr_votes=3000)]
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("run", mixed, "digits"))
     assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [
@@ -442,9 +397,7 @@ def test_no_line_joins_acrs_of_other_votes(tmp_path: Path, monkeypatch: pytest.M
     assert len(loss.axes[0].lines) == 1, "the loss is one all the way"
 
 
-def test_what_acrs_rest_on_stands_in_the_heading_or_beside_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_acrs_rest_on_stands_in_the_heading_or_beside_each(tmp_path, monkeypatch):
     unstated = dict.fromkeys(("acr_inputs", "acr_votes", "sigma", "norm"))
     one, other, old = acrs(range(1, 3)), acrs(range(1, 3), acr_inputs=50), acrs(range(1, 3), **unstated)
     held_out = [replace(each, validated_on="holdout") for each in one]
@@ -472,30 +425,21 @@ def test_what_acrs_rest_on_stands_in_the_heading_or_beside_each(
     assert [re.findall("ℓ[12]", text) for text in legend_of(figure)] == [[], ["ℓ2"], ["ℓ1"]]
 
 
-@pytest.mark.parametrize("width", ["page", "column"])
-@pytest.mark.parametrize("acr", [0.0175, 0.000175])
-def test_long_numbers_do_not_push_the_axis_off_the_sheet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: str, acr: float
-) -> None:
-    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", acrs(range(1, 3), acr=acr)), width=width)
-    (axes,) = figure.axes
-    assert axes.yaxis.get_tightbbox().x0 >= 0
-    assert axes.get_tightbbox().x1 <= figure.bbox.x1
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3, 30])
-def test_epochs_are_counted_in_whole_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
-) -> None:
-    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", acrs(range(1, epochs + 1))))
-    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+def test_long_numbers_do_not_push_the_axis_off_the_sheet(tmp_path, monkeypatch):
+    for width, acr in itertools.product(("page", "column"), (0.0175, 0.000175)):
+        epochs = acrs(range(1, 3), acr=acr)
+        figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", epochs), width=width)
+        (axes,) = figure.axes
+        assert axes.yaxis.get_tightbbox().x0 >= 0
+        assert axes.get_tightbbox().x1 <= figure.bbox.x1
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.0, 0.1), (0.001, 0.1)])
-def test_a_learning_rate_of_nothing_is_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float]
-) -> None:
-    epochs = [replace(one, learning_rate=rate) for one, rate in zip(acrs(range(1, 3)), rates)]
-    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", epochs), figure="learning_rate")
-    assert figure.axes[0].get_yscale() == ("log" if rates[0] else "linear")
+def test_epochs_are_whole_numbers_and_a_learning_rate_of_nothing_is_drawn(tmp_path, monkeypatch):
+    for epochs in (1, 2, 3, 30):
+        figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", acrs(range(1, epochs + 1))))
+        assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+    for rates in ((0.0, 0.0), (0.0, 0.1), (0.001, 0.1)):
+        stated = [replace(one, learning_rate=rate) for one, rate in zip(acrs(range(1, 3)), rates)]
+        figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", stated), figure="learning_rate")
+        assert figure.axes[0].get_yscale() == ("log" if rates[0] else "linear")

@@ -1,7 +1,5 @@
 """Runs with votes, and data sets, whose pages can be worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

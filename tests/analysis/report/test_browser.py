@@ -1,7 +1,5 @@
 """The page in a real browser: no errors, no requests, and every control does what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -57,7 +55,7 @@ class Watched:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:
+def visit(browser) -> Iterator[Any]:
     opened = []
 
     def go(file: Path, address: str = "", viewport: dict[str, int] = DESKTOP, **options: Any) -> Watched:
@@ -94,16 +92,16 @@ def toy_page(folder: Path, shape: tuple[int, ...] = (8, 8), names: tuple[str, ..
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("report")
 
 
 @pytest.fixture(scope="module")
-def toys(folder: Path) -> Path:
+def toys(folder) -> Path:
     return toy_page(folder)
 
 
-def test_it_loads_with_statement_table_curves_and_pictures(visit: Any, toys: Path) -> None:
+def test_it_loads_with_statement_table_curves_and_pictures(visit, toys):
     page = visit(toys).page
     assert re.fullmatch(r"\d+\.\d %", page.locator("h1 strong").inner_text())
     assert page.locator("tbody tr").count() == 2
@@ -114,7 +112,7 @@ def test_it_loads_with_statement_table_curves_and_pictures(visit: Any, toys: Pat
     assert f"{toys.stat().st_size / 1e6:.2f} MB" in page.locator("footer").inner_text()
 
 
-def test_filters_show_what_they_say(visit: Any, toys: Path, folder: Path) -> None:
+def test_filters_show_what_they_say(visit, toys, folder):
     records = read_run(folder / "run-0").records
     seen = visit(toys)
 
@@ -133,7 +131,7 @@ def test_filters_show_what_they_say(visit: Any, toys: Path, folder: Path) -> Non
     assert not seen.page.locator("#explorer-more").is_visible()
 
 
-def test_sorts_and_search(visit: Any, toys: Path) -> None:
+def test_sorts_and_search(visit, toys):
     seen = visit(toys)
     for name, attribute in (("radius", "radius"), ("label", "label"), ("share", "share")):
         seen.page.select_option("#explorer-sort", name)
@@ -149,7 +147,7 @@ def test_sorts_and_search(visit: Any, toys: Path) -> None:
     assert "999" in numbers(seen.page.locator("#explorer-count").inner_text())
 
 
-def test_the_address_keeps_the_state(visit: Any, toys: Path) -> None:
+def test_the_address_keeps_the_state(visit, toys):
     first = visit(toys)
     first.page.locator("[data-filter=wrong]").click()
     first.page.select_option("#explorer-sort", "label")
@@ -162,7 +160,7 @@ def test_the_address_keeps_the_state(visit: Any, toys: Path) -> None:
     assert second.page.locator("#statement-run").input_value() == "1"
 
 
-def test_the_legend_hides_runs_and_the_band_shows(visit: Any, toys: Path) -> None:
+def test_the_legend_hides_runs_and_the_band_shows(visit, toys):
     page = visit(toys).page
     page.locator("[data-legend='0']").click()
     assert page.locator("path.curve").count() == 1
@@ -174,7 +172,7 @@ def test_the_legend_hides_runs_and_the_band_shows(visit: Any, toys: Path) -> Non
     assert page.locator("path.band").count() == 2
 
 
-def test_no_interval_is_shown_where_inputs_depend_on_one_another(visit: Any, tmp_path: Path) -> None:
+def test_no_interval_is_shown_where_inputs_depend_on_one_another(visit, tmp_path):
     spread = toy_run(tmp_path / "spread", toy_records(), statement(stop=["total:9000,100"]))
     page = visit(write_report([spread], tmp_path / "alone", ReportOptions()).path, "#band=1").page
     assert page.locator("path.curve").count() == 1
@@ -189,7 +187,7 @@ def test_no_interval_is_shown_where_inputs_depend_on_one_another(visit: Any, tmp
     assert "95" in numbers(page.locator(".scroll + .note").inner_text())
 
 
-def test_the_chart_is_read_with_pointer_and_keys(visit: Any, toys: Path, folder: Path) -> None:
+def test_the_chart_is_read_with_pointer_and_keys(visit, toys, folder):
     page = visit(toys).page
     chart = page.locator(".chart")
     chart.focus()
@@ -208,7 +206,7 @@ def test_the_chart_is_read_with_pointer_and_keys(visit: Any, toys: Path, folder:
     assert float(chart.get_attribute("aria-valuenow")) > radius
 
 
-def test_runs_are_compared_at_every_radius(visit: Any, toys: Path, folder: Path) -> None:
+def test_runs_are_compared_at_every_radius(visit, toys, folder):
     page = visit(toys).page
     first, second = (read_run(folder / f"run-{k}").records for k in range(2))
     slider = page.locator("#compare-radius")
@@ -227,7 +225,7 @@ def test_runs_are_compared_at_every_radius(visit: Any, toys: Path, folder: Path)
         assert p == pytest.approx(expected, rel=1e-9)
 
 
-def test_hostile_names_are_only_text(visit: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_only_text(visit, tmp_path):
     long = "a very long name " * 40
     seen = visit(toy_page(tmp_path, names=(HOSTILE, long, "&lt;b&gt;", "${1}")))
     assert "run-0" in seen.page.title()
@@ -240,7 +238,7 @@ def test_hostile_names_are_only_text(visit: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(visit: Any, toys: Path, scheme: str) -> None:
+def test_a_phone_needs_no_sideways_scrolling(visit, toys, scheme):
     seen = visit(toys, viewport=PHONE, color_scheme=scheme, has_touch=True)
     assert seen.width() <= PHONE["width"]
     seen.page.locator(".band-toggle").check()
@@ -253,7 +251,7 @@ def brightness(page: Any) -> int:
     return sum(int(part) for part in colour[4:-1].split(","))
 
 
-def test_dark_follows_the_system_and_the_button(visit: Any, toys: Path) -> None:
+def test_dark_follows_the_system_and_the_button(visit, toys):
     light, dark = visit(toys, color_scheme="light").page, visit(toys, color_scheme="dark").page
     assert brightness(dark) < 150 < 600 < brightness(light)
     light.locator("#theme").click()
@@ -283,21 +281,21 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out(visit: Any, toys: Path, scheme: str) -> None:
+def test_all_text_stands_out(visit, toys, scheme):
     page = visit(toys, color_scheme=scheme).page
     page.locator("[data-filter=wrong]").click()
     page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => 0)")
     assert page.evaluate(CONTRAST) == []
 
 
-def test_tabular_inputs_are_strips(visit: Any, tmp_path: Path) -> None:
+def test_tabular_inputs_are_strips(visit, tmp_path):
     page = visit(toy_page(tmp_path, shape=(5,))).page
     assert page.locator(".card").first.locator(".strip").count() == 2
     assert page.locator(".card").first.locator(".strip").first.locator("i").count() == 5
     assert page.locator(".card img").count() == 0
 
 
-def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> None:
+def test_logs_empty_runs_and_missing_pictures(visit, tmp_path):
     log = {"name": None, "log": "a.tsv", "log_sha256": "d" * 64, "planned": 40}
     bare = [Record(r.index, r.label, r.predicted, r.radius, 0.5, 0.0) for r in toy_records()]
     runs = [
@@ -316,7 +314,7 @@ def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> Non
     assert seen.width() <= PHONE["width"]
 
 
-def test_runs_that_no_test_holds_for_are_not_offered(visit: Any, tmp_path: Path) -> None:
+def test_runs_that_no_test_holds_for_are_not_offered(visit, tmp_path):
     plain, other = (toy_run(tmp_path / name, toy_records(seed=seed)) for seed, name in enumerate("ab"))
     memory = toy_run(tmp_path / "remembered", toy_records(), statement(stateful=True))
     page = visit(write_report([plain, memory, other], tmp_path / "three", ReportOptions()).path).page
@@ -327,7 +325,7 @@ def test_runs_that_no_test_holds_for_are_not_offered(visit: Any, tmp_path: Path)
     assert page.locator("#compare-result, #compare select").count() == 0
 
 
-def test_nothing_at_all_is_a_page_too(visit: Any, tmp_path: Path) -> None:
+def test_nothing_at_all_is_a_page_too(visit, tmp_path):
     run = toy_run(tmp_path / "empty", [])
     page = visit(write_report([run], tmp_path / "report", ReportOptions()).path).page
     assert page.locator("h1").inner_text()
@@ -336,7 +334,7 @@ def test_nothing_at_all_is_a_page_too(visit: Any, tmp_path: Path) -> None:
     assert page.locator("path.curve, .card").count() == 0
 
 
-def test_it_prints(visit: Any, toys: Path, tmp_path: Path) -> None:
+def test_it_prints(visit, toys, tmp_path):
     page = visit(toys, color_scheme="dark").page
     page.pdf(path=str(tmp_path / "page.pdf"))
     assert (tmp_path / "page.pdf").stat().st_size > 20_000
@@ -345,9 +343,7 @@ def test_it_prints(visit: Any, toys: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_the_table_shows_acr_first_and_says_where_it_goes_on(
-    visit: Any, toys: Path, viewport: dict[str, int]
-) -> None:
+def test_the_table_shows_acr_first_and_says_where_it_goes_on(visit, toys, viewport):
     page = visit(toys, viewport=viewport).page
     # What follows the size of a box is called between two frames.
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -1,7 +1,5 @@
 """The file: one, whole, with nothing in it that the data could have written."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -24,7 +22,7 @@ def written(tmp_path: Path, **options: Any) -> str:
     return content.decode()
 
 
-def test_the_policy_allows_this_script_and_no_network(tmp_path: Path) -> None:
+def test_the_policy_allows_this_script_and_no_network(tmp_path):
     page = written(tmp_path)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -36,7 +34,7 @@ def test_the_policy_allows_this_script_and_no_network(tmp_path: Path) -> None:
     assert "insertAdjacentHTML" not in page
 
 
-def test_text_from_the_data_stays_text(tmp_path: Path) -> None:
+def test_text_from_the_data_stays_text(tmp_path):
     data = {"name": HOSTILE, "sha256": "b" * 64, "inputs": 40, "skip": 1}
     page = written(tmp_path, data=data, bound=HOSTILE)
     assert page.count("<script") == 2
@@ -46,7 +44,7 @@ def test_text_from_the_data_stays_text(tmp_path: Path) -> None:
     assert json.loads(embedded)["groups"][0]["name"] == HOSTILE
 
 
-def test_embedded_json_survives_everything() -> None:
+def test_embedded_json_survives_everything():
     texts = ["</script>", "<!--", "a & b", "\u2028\u2029", "{{script}}", "\udcff", "é💡", '"\\']
     embedded = embedded_json(texts)
     assert json.loads(embedded) == texts
@@ -54,21 +52,18 @@ def test_embedded_json_survives_everything() -> None:
     embedded.encode("ascii")
 
 
-def test_places_named_in_the_data_are_left_alone(tmp_path: Path) -> None:
-    run = toy_run(tmp_path / "{{script}}", toy_records())
-    page = write_report([run], tmp_path / "report", ReportOptions()).path.read_text()
-    assert re.search(r"<title>[^<]*\{\{script\}\}</title>", page)
-
-
-def test_the_page_states_its_size(tmp_path: Path) -> None:
-    page = written(tmp_path)
+def test_the_page_states_its_size_and_its_statement_without_scripts(tmp_path):
+    report = write_report([toy_run(tmp_path / "run", toy_records())], tmp_path / "report", ReportOptions())
+    page = report.path.read_text()
     (stated,) = re.findall(r'name="page-size" content="(\d+)"', page)
     assert int(stated) == len(page.encode())
-
-
-def test_a_reader_without_scripts_sees_the_statement(tmp_path: Path) -> None:
-    report = write_report([toy_run(tmp_path / "run", toy_records())], tmp_path / "report", ReportOptions())
-    (fallback,) = re.findall(r"<noscript>(.*?)</noscript>", report.path.read_text(), re.DOTALL)
+    (fallback,) = re.findall(r"<noscript>(.*?)</noscript>", page, re.DOTALL)
     (headline,) = report.headlines
     assert re.match(r"run: .*\d %", headline)
     assert f"<p>{html.escape(headline)}</p>" in fallback
+
+
+def test_places_named_in_the_data_are_left_alone(tmp_path):
+    run = toy_run(tmp_path / "{{script}}", toy_records())
+    page = write_report([run], tmp_path / "report", ReportOptions()).path.read_text()
+    assert re.search(r"<title>[^<]*\{\{script\}\}</title>", page)

@@ -1,7 +1,5 @@
 """What the page embeds, against figures worked out another way."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +31,7 @@ def stated(path: Path, records: list[Record], **options: Any) -> Run:
     return read_run(toy_run(path, records, statement(**options)))
 
 
-def test_table_figures_are_the_metrics(tmp_path: Path) -> None:
+def test_table_figures_are_the_metrics(tmp_path):
     records = toy_records()
     (group,) = page_of(stated(tmp_path / "a", records))["groups"]
     (run,) = group["runs"]
@@ -46,7 +44,7 @@ def test_table_figures_are_the_metrics(tmp_path: Path) -> None:
     assert run["abstained"]["count"] == sum(record.abstained for record in records)
 
 
-def test_votes_name_the_nearest_wrong_class() -> None:
+def test_votes_name_the_nearest_wrong_class_and_the_leaders_of_a_thousand():
     run = made_run(
         records=(
             voted(0, 0, [900, 30, 70, 0]),
@@ -61,9 +59,6 @@ def test_votes_name_the_nearest_wrong_class() -> None:
     assert run.records.votes.chosen_votes[[0, 1, 2, 4]].tolist() == [900, 880, 1000, 400]
     assert np.isnan(run.records.votes.total[3])
     assert run.records.votes.leaders[0].tolist() == [0, 2, 1, 3]
-
-
-def test_a_thousand_classes_keep_the_leaders_only() -> None:
     counts = [0] * 1000
     counts[7], counts[500], counts[999] = 900, 60, 40
     run = made_run(records=(voted(0, 7, counts),))
@@ -72,7 +67,7 @@ def test_a_thousand_classes_keep_the_leaders_only() -> None:
     assert found["records"]["leaders"] == [[[7, 900], [500, 60], [999, 40]]]
 
 
-def test_two_runs_are_compared_input_by_input(tmp_path: Path) -> None:
+def test_two_runs_are_compared_input_by_input(tmp_path):
     first, second = toy_records(seed=1), toy_records(seed=2)[::2]
     every_other = {"name": "toys", "sha256": "b" * 64, "inputs": 40, "skip": 2, "planned": 20}
     page = page_of(stated(tmp_path / "a", first), stated(tmp_path / "b", second, data=every_other))
@@ -92,7 +87,7 @@ def test_two_runs_are_compared_input_by_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "plan", [{"stateful": True}, {"stop": ["total:100000"]}, {}], ids=["memory", "total", "under way"]
 )
-def test_no_test_is_offered_where_none_holds(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_no_test_is_offered_where_none_holds(tmp_path, plan):
     """What compare refuses, the page doesn't offer."""
     records = toy_records() if plan else toy_records(20)
     runs = [stated(tmp_path / "a", toy_records()), stated(tmp_path / "b", records, **plan)]
@@ -110,29 +105,35 @@ def test_no_test_is_offered_where_none_holds(tmp_path: Path, plan: dict[str, Any
         assert not found["statement"]["proved"]
 
 
-def test_runs_on_other_data_are_a_group_of_their_own(tmp_path: Path) -> None:
+def test_what_is_grouped(tmp_path):
     other = {"name": "others", "sha256": "c" * 64, "inputs": 40, "skip": 1}
     page = page_of(stated(tmp_path / "a", toy_records()), stated(tmp_path / "b", toy_records(), data=other))
     assert [group["name"] for group in page["groups"]] == ["toys", "others"]
     assert all(group["comparison"] is None for group in page["groups"])
-
-
-def test_logs_are_grouped_by_their_labels() -> None:
     log = made_run("a"), made_run("b"), made_run("c", records=(Record(0, 9, 9, 0.1, 0.25, 1.0),))
     groups = group_runs(list(log))
     assert [[run.name for run in group.runs] for group in groups] == [["a", "b"], ["c"]]
     assert all(group.by_labels for group in groups)
     assert groups[0].name != groups[1].name
+    many = [replace(made_run(f"log{k}"), alias=f"log{k}") for k in range(30)]
+    last = replace(stated(tmp_path / "last", toy_records(), data=other), alias="last")
+    names = explored(group_runs([*many, last]), 10)
+    assert len(names) == 10
+    assert "last" in names
 
 
-def test_different_norms_need_a_page_each() -> None:
+def test_different_norms_need_a_page_each_and_bad_options_are_named():
     with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         page_of(made_run("a"), made_run("b", norm="l1"))
     with pytest.raises(InvalidValueError):
         make_payload([], ReportOptions())
+    with pytest.raises(InvalidValueError, match=r"radius.*-1"):
+        ReportOptions(radius=-1)
+    with pytest.raises(InvalidValueError, match=r"inputs.*-1"):
+        ReportOptions(inputs=-1)
 
 
-def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
+def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path):
     page = page_of(stated(tmp_path / "a", toy_records(10)), stated(tmp_path / "b", []))
     under_way, empty = page["banners"]
     assert under_way.startswith("a:")
@@ -143,7 +144,7 @@ def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
     assert page_of(stated(tmp_path / "d", toy_records()))["banners"] == []
 
 
-def test_chosen_inputs_are_of_all_kinds() -> None:
+def test_chosen_inputs_are_of_all_kinds():
     run = made_run(records=tuple(toy_records(400)))
     chosen = choose_inputs([run], 40)
     assert len(set(chosen.tolist())) == 40
@@ -167,16 +168,7 @@ def test_chosen_inputs_are_of_all_kinds() -> None:
     assert choose_inputs([run], 1000).tolist() == list(range(400))
 
 
-def test_every_group_has_runs_to_explore(tmp_path: Path) -> None:
-    other = {"name": "others", "sha256": "c" * 64, "inputs": 40, "skip": 1}
-    many = [replace(made_run(f"log{k}"), alias=f"log{k}") for k in range(30)]
-    last = replace(stated(tmp_path / "b", toy_records(), data=other), alias="last")
-    names = explored(group_runs([*many, last]), 10)
-    assert len(names) == 10
-    assert "last" in names
-
-
-def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
+def test_pictures_come_from_the_very_data_set(tmp_path):
     file = pictures_file(tmp_path / "toys.npz")
     spec = f"npz:{file}"
     data = {"name": spec, "sha256": datasets.load(spec).fingerprint(), "inputs": 40, "skip": 1}
@@ -203,7 +195,7 @@ def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
         page_of(run, place=DataPlace(f"npz:{other}"))
 
 
-def test_tabular_inputs_are_features(tmp_path: Path) -> None:
+def test_tabular_inputs_are_features(tmp_path):
     file = pictures_file(tmp_path / "table.npz", shape=(5,))
     data = {
         "name": f"npz:{file}",
@@ -217,7 +209,7 @@ def test_tabular_inputs_are_features(tmp_path: Path) -> None:
     assert np.allclose(group["data"]["inputs"]["3"], datasets.load(f"npz:{file}").input(3), rtol=1e-3)
 
 
-def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
+def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path):
     file = pictures_file(tmp_path / "toys.npz")
     run = stated(
         tmp_path / "a", toy_records(), data={"name": None, "log": "x.tsv"}, kind="import", alpha=None
@@ -234,7 +226,7 @@ def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
         page_of(run, place=DataPlace(f"npz:{short}"))
 
 
-def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
+def test_the_command_certifies_the_same_again(tmp_path):
     run = stated(tmp_path / "a run", toy_records(10))
     origin = {"model": "my model", "dataset": "digits", "split": "test", "data_dir": None}
     run = replace(run, manifest=run.manifest.stating(origin=origin))
@@ -250,25 +242,18 @@ def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
     assert len(hashes["results"]) == len(of_statement) == 64
 
 
-def test_bad_options_are_named() -> None:
-    with pytest.raises(InvalidValueError, match=r"radius.*-1"):
-        ReportOptions(radius=-1)
-    with pytest.raises(InvalidValueError, match=r"inputs.*-1"):
-        ReportOptions(inputs=-1)
-
-
 @pytest.mark.parametrize(
     ("reach", "first", "last"),
     [(0.0, "0.25", "0.5"), (0.94, "0.25", "1"), (3.8, "0.5", "4"), (0.2, "0.025", "0.225")],
 )
-def test_radii_of_the_table(reach: float, first: str, last: str) -> None:
+def test_radii_of_the_table(reach, first, last):
     radii = radii_up_to(reach)[1:]
     assert (radii[0], radii[-1]) == (first, last)
     assert float(slider_radii(reach)[-1]) >= reach
     assert len(slider_radii(reach)) <= 102
 
 
-def test_no_interval_where_inputs_depend_on_one_another(tmp_path: Path) -> None:
+def test_no_interval_where_inputs_depend_on_one_another(tmp_path):
     banners = set()
     with_intervals = stated(tmp_path / "free", toy_records())
     for name, plan in (("memory", {"stateful": True}), ("total", {"stop": ["total:9000,100"]})):

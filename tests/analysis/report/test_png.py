@@ -1,7 +1,5 @@
 """Pictures decode to the bytes they were made of."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re
@@ -15,7 +13,7 @@ from tests.analysis.texts import numbers
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 5), (28, 28), (32, 32, 3), (3, 50, 3)])
-def test_another_program_reads_the_same_pixels(shape: tuple[int, ...]) -> None:
+def test_another_program_reads_the_same_pixels(shape):
     image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     with image.open(io.BytesIO(encode_png(pixels))) as read:
@@ -35,13 +33,13 @@ def pixels_of(uri: str) -> np.ndarray:
     return np.asarray(image.open(io.BytesIO(base64.b64decode(body))))
 
 
-def test_values_from_0_to_1_are_shown_as_they_are() -> None:
+def test_values_from_0_to_1_are_shown_as_they_are():
     stored = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
     gallery = made(stored, 1 / 255)
     assert np.array_equal(pixels_of(gallery.shown(1)), np.moveaxis(stored[1], 0, -1))
 
 
-def test_other_units_run_from_black_to_white() -> None:
+def test_other_units_run_from_black_to_white():
     gallery = made(np.linspace(-3, 5, 32, dtype=np.float32).reshape(2, 4, 4))
     assert (gallery.low, gallery.high) == (-3, 5)
     assert re.search(r"-3\b.*\b5\b", gallery.note())
@@ -49,7 +47,7 @@ def test_other_units_run_from_black_to_white() -> None:
     assert pixels_of(gallery.shown(1))[3, 3] == 255
 
 
-def test_large_pictures_are_averaged_down() -> None:
+def test_large_pictures_are_averaged_down():
     picture = np.zeros((1, 1, 200, 120), dtype=np.float32)
     picture[0, 0, :3, :3] = 1
     shown = pixels_of(made(picture).shown(0))
@@ -59,7 +57,7 @@ def test_large_pictures_are_averaged_down() -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_noise_has_the_runs_sigma_and_is_always_the_same(noise: str) -> None:
+def test_noise_has_the_runs_sigma_and_is_always_the_same(noise):
     gallery = made(np.full((2, 10_000), 5.0, dtype=np.float32))
     assert not gallery.pictures
     first = gallery.shown_noisy(0, 0.5, noise)
@@ -78,7 +76,7 @@ def test_noise_has_the_runs_sigma_and_is_always_the_same(noise: str) -> None:
         assert abs(drawn).max() <= 3**0.5
 
 
-def test_noise_may_have_a_scale_for_each_number() -> None:
+def test_noise_has_the_runs_sigma_and_may_have_a_scale_for_each_number():
     gallery = made(np.full((2, 4), 5.0, dtype=np.float32))
     one = np.array(gallery.shown_noisy(0, 1.0, "diagonal-gaussian")) - 5.0
     stretched = np.array(gallery.shown_noisy(0, np.array([0.0, 1.0, 2.0, 3.0]), "diagonal-gaussian")) - 5.0

@@ -1,7 +1,5 @@
 """The command on the page certifies the same again: it is run, and run and results are compared."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -34,25 +32,11 @@ ELLIPSOID = "--sigma-search ellipsoid:steps=3,check_votes=16,cover,kappa=0.5"
         ("--stop total:3000,100", "--stop total:3000,100"),
     ],
 )
-def test_the_command_makes_the_same_run(
-    options: str, shown: str, digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_makes_the_same_run(options, shown, digits_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("sigmas.npy", np.linspace(0.2, 0.4, 64).reshape(1, 8, 8))
-    words = [
-        "certify",
-        str(digits_model),
-        "--n0",
-        "10",
-        "--n",
-        "100",
-        "--every",
-        "7",
-        "--max",
-        "2",
-        "--quiet",
-    ]
-    main([*words, *options.split(), "--out", "run"])
+    words = ["certify", str(digits_model), "--n0", "10", "--n", "100", "--every", "7", "--max", "2"]
+    main([*words, "--quiet", *options.split(), "--out", "run"])
     run = read_run(Path("run"))
     command = certify_command(run)
     assert command is not None

@@ -1,7 +1,5 @@
 """Statements: figures worked out independently, rounded down, and nothing said that isn't known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import beta
@@ -20,7 +18,7 @@ def of_radii(radii: list[float], **plan: object) -> Run:
     return made_run(records=records, **plan)
 
 
-def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
+def test_a_radius_fixed_beforehand_gets_the_whole_probability():
     run = of_radii([0.6] * 90 + [0.1] * 10)
     said = headline(run, HeadlineRadius.fixed(0.5))
     bound = beta.ppf(0.01, 90, 11) - 0.001
@@ -32,7 +30,7 @@ def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
     assert numbers(said.notes[0])[:3] == ["90", "100", "90.0"]
 
 
-def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
+def test_a_radius_chosen_afterwards_pays_for_the_choice():
     run = of_radii([0.8] * 90 + [0.1] * 10, n=100_000)
     chosen = HeadlineRadius.of(run)
     assert chosen.value == 0.75
@@ -42,14 +40,11 @@ def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
     assert any("0.25" in note for note in said.notes), "chosen among its multiples"
 
 
-def test_what_all_choices_spend_is_no_more_than_rho() -> None:
+def test_a_radius_is_chosen_by_sigma_and_all_choices_spend_no_more_than_rho():
     spent = 0.0
     for median in np.arange(0.25, 60, 0.25):
         spent += HeadlineRadius.of(of_radii([float(median)])).rho
     assert 0.995 * RHO < spent < RHO
-
-
-def test_steps_follow_sigma_where_it_is_far_from_the_papers() -> None:
     assert HeadlineRadius.of(of_radii([70.0], sigma=31.0)).value == 60
     assert HeadlineRadius.of(of_radii([0.031], sigma=0.01)).value == pytest.approx(0.03)
     assert HeadlineRadius.of(of_radii([0.0])).value == 0.25
@@ -59,7 +54,7 @@ def test_steps_follow_sigma_where_it_is_far_from_the_papers() -> None:
     assert HeadlineRadius.fixed(7.0).for_run(mine).value == 7
 
 
-def test_without_alpha_no_probability_is_named() -> None:
+def test_without_alpha_no_probability_is_named():
     run = made_run(alpha=None)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert said.figure == "42.8 %"  # 3 of 7 is 42.857…
@@ -69,7 +64,7 @@ def test_without_alpha_no_probability_is_named() -> None:
     assert numbers(guarantee(run)) == []
 
 
-def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
+def test_an_imported_log_with_alpha_says_whose_figures_they_are():
     for run, imported in ((log_of([0.5, 0.25]), True), (of_radii([0.5, 0.25]), False)):
         notes = headline(run, HeadlineRadius.fixed(0)).notes
         assert any("smoothcert" in note for note in notes) == imported, "which program did not check them"
@@ -81,7 +76,7 @@ def log_of(radii: list[float], **data: object) -> Run:
     return Run(run.path, Manifest.of("import", run.manifest.plan.as_json(), {}, stated), run.records)
 
 
-def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
+def test_half_a_unit_of_what_a_log_prints_is_not_claimed():
     """Of 100 radii eleven are printed 0.5: they may have been 0.4996, and don't count at 0.5."""
     run = log_of([0.5] * 11 + [0.501] * 40 + [0.1] * 49)
     said = headline(run, HeadlineRadius.fixed(0.5))
@@ -90,7 +85,7 @@ def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
     assert any(numbers(note) == ["3"] for note in said.notes), "digits of the log"
 
 
-def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
+def test_radii_that_the_stated_plan_cannot_give_prove_nothing():
     run = log_of([0.7] * 100)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert not said.proved
@@ -98,7 +93,7 @@ def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
     assert any(numbers(note) == ["0.6995", f"{radius_ceiling(run):.6g}"] for note in said.notes)
 
 
-def test_a_run_under_way_counts_and_proves_nothing() -> None:
+def test_runs_under_way_and_empty_ones_prove_nothing():
     run = of_radii([0.6] * 100)
     begun = Run(run.path, run.manifest.stating(data={"inputs": 1000, "skip": 1, "planned": 200}), run.records)
     said = headline(begun, HeadlineRadius.fixed(0.5))
@@ -106,31 +101,23 @@ def test_a_run_under_way_counts_and_proves_nothing() -> None:
     assert numbers(said.figure) == ["100", "100"]
     assert "%" not in said.text()
     assert numbers(said.notes[0]) == ["100", "200"]
+    run = made_run(records=())
+    said = headline(run, HeadlineRadius.of(run))
+    assert said.text()
+    assert (numbers(said.text()), said.notes, said.proved) == ([], (), False)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "shown"), [(0.001, "99.9 %"), (0.01, "99 %"), (0.0005, "99.95 %"), (1e-6, "99.9999 %")]
-)
-def test_the_guarantee_names_one_minus_alpha(alpha: float, shown: str) -> None:
-    assert shown in guarantee(made_run(alpha=alpha))
+def test_the_guarantee_names_one_minus_alpha():
+    for alpha, shown in ((0.001, "99.9 %"), (0.01, "99 %"), (0.0005, "99.95 %"), (1e-6, "99.9999 %")):
+        assert shown in guarantee(made_run(alpha=alpha))
 
 
-def test_a_recertified_run_names_its_condition() -> None:
+def test_the_guarantee_names_one_minus_alpha_the_norm_and_what_was_recertified():
     first, again = (
         headline(of_radii([0.5], **plan), HeadlineRadius.fixed(0.5))
         for plan in ({}, {"recertified_from": {"alpha": 0.01}})
     )
     (condition,) = set(again.notes) - set(first.notes)
     assert "α" in condition
-
-
-def test_the_norm_is_named() -> None:
     run = made_run(norm="l1", noise="uniform")
     assert "ℓ1" in headline(run, HeadlineRadius.fixed(0.5)).text()
-
-
-def test_an_empty_run_states_nothing() -> None:
-    run = made_run(records=())
-    said = headline(run, HeadlineRadius.of(run))
-    assert said.text()
-    assert (numbers(said.text()), said.notes, said.proved) == ([], (), False)
