@@ -36,20 +36,17 @@ def values(shards):
     return [x for shard in shards for x in shard.x.flatten().tolist()]
 
 
-@pytest.mark.parametrize(
-    ("shards", "taken"),
-    [(1, 23), (2, 23), (3, 23), (5, 23), (6, 18)],  # the last batch has 5 inputs, too few for 6 shards
-)
-def test_an_epoch_takes_every_input_once(shards, taken):
-    epoch = batches(shards=shards)
-    seen = [value for batch in epoch.read(range(shards), CPU) for value in values(batch)]
-    assert len(seen) == len(set(seen)) == taken
-    assert set(seen) <= set(range(23))
-
-
-def test_inputs_bring_their_labels():
-    for (shard,) in batches().read([0], CPU):
-        assert shard.y.tolist() == [int(x) % 3 for x in shard.x.flatten()]
+def test_an_epoch_takes_every_input_once_with_its_label():
+    # The last batch has 5 inputs, too few for 6 shards.
+    for shards, taken in ((1, 23), (2, 23), (3, 23), (5, 23), (6, 18)):
+        read = [shard for batch in batches(shards=shards).read(range(shards), CPU) for shard in batch]
+        seen = values(read)
+        assert len(seen) == len(set(seen)) == taken
+        assert set(seen) <= set(range(23))
+        assert [int(label) for shard in read for label in shard.y] == [int(x) % 3 for x in seen]
+    chosen = np.array([3, 5, 8, 13, 21])
+    epoch = EpochBatches(numbers(23), chosen, plan(batch_size=2), 0, 1)
+    assert sorted(v for batch in epoch.read([0], CPU) for v in values(batch)) == chosen.tolist()
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 4])
@@ -74,23 +71,14 @@ def test_processes_share_what_one_would_do_alone():
             assert torch.equal(shard.y, same.y)
 
 
-@pytest.mark.parametrize(
-    ("size", "batch_size", "shards", "number"),
-    [
-        (23, 6, 1, 4),
-        (24, 6, 1, 4),
-        (25, 6, 1, 5),
-        (25, 6, 2, 4),
-        (26, 6, 2, 5),
-        (5, 6, 1, 1),
-        (5, 6, 6, 0),
+def test_length_is_the_number_of_batches():
+    for size, batch_size, shards, number in (
+        (23, 6, 1, 4), (24, 6, 1, 4), (25, 6, 1, 5), (25, 6, 2, 4), (26, 6, 2, 5), (5, 6, 1, 1), (5, 6, 6, 0),
         (9, 2, 3, 0),
-    ],
-)
-def test_length_is_the_number_of_batches(size, batch_size, shards, number):
-    epoch = batches(size, batch_size, shards)
-    assert len(epoch) == number
-    assert len(list(epoch.read(range(shards), CPU))) == number
+    ):  # fmt: skip
+        epoch = batches(size, batch_size, shards)
+        assert len(epoch) == number
+        assert len(list(epoch.read(range(shards), CPU))) == number
 
 
 def test_order_depends_on_epoch_and_seed_alone():
@@ -101,12 +89,6 @@ def test_order_depends_on_epoch_and_seed_alone():
     assert order() != order(epoch=1)
     assert order() != order(seed=1)
     assert order() == order(batch_size=9)
-
-
-def test_only_the_chosen_inputs_are_taken():
-    chosen = np.array([3, 5, 8, 13, 21])
-    epoch = EpochBatches(numbers(23), chosen, plan(batch_size=2), 0, 1)
-    assert sorted(v for batch in epoch.read([0], CPU) for v in values(batch)) == chosen.tolist()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,28 +131,22 @@ def test_one_batch_is_read_ahead_and_no_more():
     assert asked == [2, 2]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_holdout_is_apart_and_the_same_every_time(seed):
-    training, held_out = split_holdout(100, 30, seed)
-    assert len(held_out) == 30
-    assert sorted([*training, *held_out]) == list(range(100))
-    again = split_holdout(100, 30, seed)
-    assert np.array_equal(training, again[0])
-    assert np.array_equal(held_out, again[1])
-    assert not np.array_equal(held_out, split_holdout(100, 30, seed + 1)[1])
-    assert held_out.tolist() != list(range(30))
-
-
-def test_no_holdout_trains_on_everything():
+def test_the_holdout_is_apart_and_the_same_every_time():
+    for seed in (0, 1):
+        training, held_out = split_holdout(100, 30, seed)
+        assert len(held_out) == 30
+        assert sorted([*training, *held_out]) == list(range(100))
+        again = split_holdout(100, 30, seed)
+        assert np.array_equal(training, again[0])
+        assert np.array_equal(held_out, again[1])
+        assert not np.array_equal(held_out, split_holdout(100, 30, seed + 1)[1])
+        assert held_out.tolist() != list(range(30))
     training, held_out = split_holdout(5, 0, 0)
     assert training.tolist() == [0, 1, 2, 3, 4]
     assert len(held_out) == 0
-
-
-@pytest.mark.parametrize("holdout", [5, 6])
-def test_a_holdout_leaves_something_to_train_on(holdout):
-    with pytest.raises(InvalidValueError, match=rf"holdout.*\b5\b.*\b{holdout}\b"):
-        split_holdout(5, holdout, 0)
+    for holdout in (5, 6):
+        with pytest.raises(InvalidValueError, match=rf"holdout.*\b5\b.*\b{holdout}\b"):
+            split_holdout(5, holdout, 0)
 
 
 def test_each_stream_has_a_seed_of_its_own():
@@ -213,14 +189,17 @@ def drawn(number, flip, shift, seed=0):
     return draw_changes(number, flip, shift, torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("flip", "shift"), [(True, 0), (False, 2), (True, 4), (True, 1)])
-def test_images_change_as_numpy_changes_them(flip, shift):
-    x, changes = images(40), drawn(40, flip, shift)
-    expected = [
-        by_hand(image, bool(mirrored), int(top), int(left), shift)
-        for image, mirrored, top, left in zip(x, changes.mirrored, changes.top, changes.left)
-    ]
-    np.testing.assert_array_equal(change(torch.from_numpy(x), changes).numpy(), np.stack(expected))
+def test_images_change_as_numpy_changes_them():
+    for flip, shift in ((True, 0), (False, 2), (True, 4), (True, 1), (False, 0)):
+        x, changes = images(40), drawn(40, flip, shift)
+        expected = [
+            by_hand(image, bool(mirrored), int(top), int(left), shift)
+            for image, mirrored, top, left in zip(x, changes.mirrored, changes.top, changes.left)
+        ]
+        found = change(torch.from_numpy(x), changes)
+        np.testing.assert_array_equal(found.numpy(), np.stack(expected))
+        part = change(torch.from_numpy(x)[3:7], changes.part(slice(3, 7)))
+        assert torch.equal(part, found[3:7]), "a part keeps its images' changes"
 
 
 def test_a_mark_moves_down_and_right_and_zeros_follow():
@@ -230,18 +209,10 @@ def test_a_mark_moves_down_and_right_and_zeros_follow():
     assert moved[0, 0].tolist() == [[0.0, 0.0, 0.0], [1.0, 0.5, 0.5], [0.5, 0.5, 0.5]]
 
 
-def test_nothing_asked_nothing_changed():
-    x = torch.from_numpy(images(10))
-    assert torch.equal(change(x, drawn(10, False, 0)), x)
-
-
-def test_half_of_the_images_are_mirrored():
+def test_every_change_is_drawn_as_often_as_any_other():
     share = drawn(10_000, True, 0).mirrored.float().mean().item()
     assert abs(share - 0.5) < 0.02  # four standard deviations
     assert not drawn(10_000, False, 4).mirrored.any()
-
-
-def test_every_shift_is_drawn_as_often_as_any_other():
     changes = drawn(9 * 9 * 200, False, 4)
     counts = torch.bincount(changes.top * 9 + changes.left, minlength=81)
     assert len(counts) == 81
@@ -249,12 +220,7 @@ def test_every_shift_is_drawn_as_often_as_any_other():
     assert counts.max() < 200 + 5 * 200**0.5
 
 
-def test_a_part_keeps_its_images_changes():
-    x, changes = torch.from_numpy(images(9)), drawn(9, True, 2)
-    assert torch.equal(change(x[3:7], changes.part(slice(3, 7))), change(x, changes)[3:7])
-
-
-def test_labels_stay_with_their_images():
+def test_labels_stay_with_their_images_and_each_epoch_changes_them_in_its_own_way():
     dataset = halves(30)
     batches = EpochBatches(dataset, np.arange(30), plan(flip=True, shift=2, batch_size=10), 0, 1)
     untouched = EpochBatches(dataset, np.arange(30), plan(batch_size=10), 0, 1)
@@ -263,6 +229,12 @@ def test_labels_stay_with_their_images():
         assert torch.equal(changed.y, kept.y)
         assert not torch.equal(changed.x, kept.x)
         assert changed.x.shape == kept.x.shape
+
+    def first(epoch):
+        batches = EpochBatches(halves(1), np.arange(1), plan(flip=True, shift=3), epoch, 1)
+        return next(iter(batches.read([0], torch.device("cpu"))))[0].x
+
+    assert len({tuple(first(epoch).flatten().tolist()) for epoch in range(8)}) > 4
 
 
 @pytest.mark.parametrize("shards", [2, 3])
@@ -277,24 +249,15 @@ def test_changes_do_not_depend_on_the_shards(shards):
     assert torch.equal(parts, whole[: len(parts)])
 
 
-def test_an_epoch_changes_images_in_its_own_way():
-    def first(epoch):
-        batches = EpochBatches(halves(1), np.arange(1), plan(flip=True, shift=3), epoch, 1)
-        return next(iter(batches.read([0], torch.device("cpu"))))[0].x
-
-    assert len({tuple(first(epoch).flatten().tolist()) for epoch in range(8)}) > 4
-
-
-@pytest.mark.parametrize("asked", [{"flip": True}, {"shift": 1}])
-def test_vectors_are_no_images(asked):
-    with pytest.raises(InvalidValueError, match=r"flip.*shift.*\(1,\)"):
-        train(torch.nn.Linear(1, 3), numbers(10), plan(**asked))
-
-
-def test_a_shift_must_leave_something_of_the_image():
+def test_changes_that_cannot_be_are_refused():
+    for asked in ({"flip": True}, {"shift": 1}):
+        with pytest.raises(InvalidValueError, match=r"flip.*shift.*\(1,\)"):
+            train(torch.nn.Linear(1, 3), numbers(10), plan(**asked))
     check_augmentable((1, 8, 8), False, 7)
     with pytest.raises(InvalidValueError, match=r"shift.*\(8, 8\).*\b8\b"):
         train(new_model(), halves(), plan(shift=8))
+    with pytest.raises(InvalidValueError, match=r"random_crops.*halves"):
+        train(new_model(), halves(), plan(random_crops=True))
 
 
 @pytest.fixture
@@ -329,8 +292,3 @@ def test_training_on_random_parts_repeats_itself(photographs):
         train(model, photographs, chosen)
         runs.append(flat(model))
     assert torch.equal(*runs)
-
-
-def test_random_parts_of_what_is_no_file_are_refused_before_training():
-    with pytest.raises(InvalidValueError, match=r"random_crops.*halves"):
-        train(new_model(), halves(), plan(random_crops=True))

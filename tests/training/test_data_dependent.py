@@ -57,13 +57,6 @@ class TestEveryObjective:
         check_same(*three_epochs_both_ways(new_model, chosen, tmp_path))
 
 
-def test_the_table_goes_on_where_it_was(tmp_path):
-    chosen, data = dependent(epochs=3), halves(20)
-    straight = states_of(new_model(), data, chosen)
-    resumed = states_of(new_model(), data, chosen, state=straight[0])
-    assert torch.equal(resumed[-1].tensors["sigmas"], straight[-1].tensors["sigmas"])
-
-
 def test_sigma_is_fixed_during_warm_up():
     first, second, third = states_of(new_model(), halves(20), dependent(epochs=3, sigma_warmup=2))
     assert (first.tensors["sigmas"] == 0.25).all()
@@ -161,31 +154,17 @@ def test_ranks_share_their_tables_after_each_epoch(ranks):
     torch.testing.assert_close(tables[0], alone[-1].tensors["sigmas"], rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("sigma", 0.0),
-        ("sigma_warmup", 2),
-        ("sigma_warmup", -1),
-        ("sigma_lr", 0.0),
-        ("sigma_samples", 0),
-        ("sigma_steps", 0),
-        ("sigma_factor", 1.0),
-    ],
-)
-def test_bad_plans_are_named(field, value):
-    with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*{value}"):
-        dependent(**{field: value})
-
-
-def test_sigma_has_no_ramp_when_each_example_has_its_own():
+def test_bad_plans_are_named():
+    for field, value in (
+        ("sigma", 0.0), ("sigma_warmup", 2), ("sigma_warmup", -1), ("sigma_lr", 0.0), ("sigma_samples", 0),
+        ("sigma_steps", 0), ("sigma_factor", 1.0),
+    ):  # fmt: skip
+        with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*{value}"):
+            dependent(**{field: value})
     dependent(ramps=(Ramp("lr", 2),))
     with pytest.raises(InvalidValueError, match="sigma"):
         dependent(ramps=(Ramp("sigma", 2),))
-
-
-def test_the_published_warm_up_is_a_quarter():
-    assert TrainPlan(0.25, epochs=200, data_dependent=True).warmup == 50
+    assert TrainPlan(0.25, epochs=200, data_dependent=True).warmup == 50  # a quarter, as published
 
 
 def recipe_of(**changes):
@@ -208,40 +187,30 @@ class TestFineTuning:
         return tmp_path / "first"
 
     def test_starts_from_the_weights_without_warm_up(self, finished, tmp_path):
-        chosen = dataclasses.replace(
-            recipe_of(epochs=1, lr=1e-12, sigma_warmup=None), start=str(finished), architecture=None
-        )
+        recipe = recipe_of(epochs=1, lr=1e-12, sigma_warmup=None)
+        chosen = dataclasses.replace(recipe, start=str(finished), architecture=None)
         train_into(tmp_path / "second", chosen, halves(20))
         before, after = (flat(load_model(path)[0]) for path in (finished, tmp_path / "second"))
         torch.testing.assert_close(after, before)
         assert read_recipe(tmp_path / "second" / "recipe.toml").plan.sigma_warmup == 0
         assert (load_state(tmp_path / "second").tensors["sigmas"] != 0.25).any()
 
-    def test_weights_move(self, finished, tmp_path):
-        train_into(tmp_path / "second", dataclasses.replace(recipe_of(), start=str(finished)), halves(20))
-        before, after = (flat(load_model(path)[0]) for path in (finished, tmp_path / "second"))
+    def test_moves_the_weights_and_other_weights_are_another_run(self, finished, tmp_path):
+        chosen, second = dataclasses.replace(recipe_of(), start=str(finished)), tmp_path / "second"
+        train_into(second, chosen, halves(20))
+        before, after = (flat(load_model(path)[0]) for path in (finished, second))
         assert not torch.equal(before, after)
-
-    def test_other_weights_are_another_run(self, finished, tmp_path):
-        chosen = dataclasses.replace(recipe_of(), start=str(finished))
-        train_into(tmp_path / "second", chosen, halves(20))
-        train_into(tmp_path / "second", chosen, halves(20))  # finished: nothing to do
+        train_into(second, chosen, halves(20))  # finished: nothing to do
         with pytest.raises(RunError, match="start_sha256"):
-            train_into(
-                tmp_path / "second", dataclasses.replace(chosen, start=str(tmp_path / "second")), halves(20)
-            )
+            train_into(second, dataclasses.replace(chosen, start=str(second)), halves(20))
 
-    def test_a_model_of_other_data_is_refused(self, finished, tmp_path):
+    def test_a_model_of_other_data_or_none_is_refused(self, finished, tmp_path):
         chosen = dataclasses.replace(recipe_of(), start=str(finished))
         with pytest.raises(ModelError, match=r"first.*\(1, 8, 8\).*halves.*\(3, 8, 8\)"):
             train_into(tmp_path / "second", chosen, halves(20, channels=3))
-
-    def test_a_run_without_a_model_is_refused(self, tmp_path):
         with pytest.raises(ModelError, match=r"/none\b"):
             train_into(
-                tmp_path / "second",
-                dataclasses.replace(recipe_of(), start=str(tmp_path / "none")),
-                halves(20),
+                tmp_path / "second", dataclasses.replace(chosen, start=str(tmp_path / "none")), halves(20)
             )
 
 
@@ -264,8 +233,5 @@ def test_the_objective_is_told_that_the_noise_is_uniform():
     dependently = Recorder()
     train(Tiny(), numbers(8), dependent(epochs=1, noise="uniform", objective=dependently))
     assert all(isinstance(sigma.sigma, torch.Tensor) for _, _, sigma in dependently.seen)
-
-
-def test_macer_has_no_hinge_for_uniform_noise():
     with pytest.raises(InvalidValueError, match="macer"):
         train(new_model(), halves(20), plan(noise="uniform", objective=OBJECTIVES["macer"]()))

@@ -51,18 +51,14 @@ def test_learns_what_can_be_learnt():
 
 
 @pytest.mark.parametrize("architecture", ["small-cnn", "cifar_resnet20"])
-def test_same_seed_same_weights(architecture):
+def test_same_seed_same_weights_and_another_gives_others(architecture):
     spec = ModelSpec(architecture, (1, 8, 8), CLASSES)
     runs = []
-    for disturbance in (1, 2):
+    for disturbance, seed in ((1, 0), (2, 0), (2, 1)):
         torch.manual_seed(disturbance)
-        runs.append(weights_after(initialise(spec, 0), halves(), plan(epochs=2)))
-    assert torch.equal(*runs)
-
-
-def test_another_seed_gives_other_weights():
-    first, second = (weights_after(new_model(), halves(), plan(seed=seed)) for seed in (0, 1))
-    assert not torch.equal(first, second)
+        runs.append(weights_after(initialise(spec, 0), halves(), plan(epochs=2, seed=seed)))
+    assert torch.equal(*runs[:2])
+    assert not torch.equal(*runs[1:])
 
 
 def test_a_model_with_randomness_of_its_own_is_deterministic_and_global_state_untouched():
@@ -102,9 +98,22 @@ def test_every_epoch_sees_each_input_once_with_its_label_in_another_order():
     assert history[0].loss == pytest.approx((4 * 4 + 4 * 4 + 2 * 2) / 10)
 
 
-def test_learning_rate_follows_the_schedule():
+def test_learning_rate_and_knobs_follow_the_schedule():
     history = train(new_model(), halves(), plan(epochs=3, step_epochs=1))
     assert [metrics.learning_rate for metrics in history] == pytest.approx([0.05, 0.005, 0.0005])
+    sigmas, hinges = [], []
+
+    @dataclasses.dataclass(frozen=True)
+    class Watched(Macer):
+        def loss(self, model, x, y, noise, generator):
+            sigmas.append(noise.sigma)
+            hinges.append(self.lam)
+            return super().loss(model, x, y, noise, generator)
+
+    ramps = (Ramp("lam", 0, after=2), Ramp("sigma", 2))
+    train(new_model(), halves(2), plan(objective=Watched(copies=2, lam=6.0), ramps=ramps, batch_size=4))
+    assert hinges == [0.0, 0.0, 6.0, 6.0]
+    assert sigmas == pytest.approx([0.125, 0.25, 0.25, 0.25])
 
 
 def test_progress_is_called_after_every_batch():
@@ -123,8 +132,6 @@ def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights():
         train(model, halves(32), plan(objective=Diverging()))
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
-
-def test_an_infinite_loss_is_no_number_either():
     class Endless(Objective):
         """Infinite."""
 
@@ -150,38 +157,18 @@ def test_weights_that_the_last_step_spoilt_are_not_saved():
     assert states == []
 
 
-def test_labels_the_model_has_no_logit_for():
+def test_what_a_model_cannot_take_or_give_is_refused():
     with pytest.raises(DataError, match=r"halves.*\b2\b.*\b2\b.*\b3\b"):
         train(new_model(("left", "right")), halves(), plan())
-
-
-def test_inputs_the_model_cannot_take():
     with pytest.raises(ModelError, match=r"halves.*\(1, 8, 8\)"):
         train(new_model(shape=(3, 8, 8)), halves(), plan())
-
-
-def test_output_that_is_not_logits():
     with pytest.raises(ModelError, match=r"\(1, 1, 8, 8\)"):
         train(nn.Conv2d(1, 1, 1), halves(), plan())
+    with pytest.raises(InvalidValueError, match=r"holdout.*\b50\b.*\b50\b"):
+        train(new_model(), halves(50), plan(holdout=50))
 
 
-def test_knobs_of_the_epoch_reach_the_objective():
-    sigmas, hinges = [], []
-
-    @dataclasses.dataclass(frozen=True)
-    class Watched(Macer):
-        def loss(self, model, x, y, noise, generator):
-            sigmas.append(noise.sigma)
-            hinges.append(self.lam)
-            return super().loss(model, x, y, noise, generator)
-
-    ramps = (Ramp("lam", 0, after=2), Ramp("sigma", 2))
-    train(new_model(), halves(2), plan(objective=Watched(copies=2, lam=6.0), ramps=ramps, batch_size=4))
-    assert hinges == [0.0, 0.0, 6.0, 6.0]
-    assert sigmas == pytest.approx([0.125, 0.25, 0.25, 0.25])
-
-
-def test_after_each_epoch_its_state_is_handed_out():
+def test_after_each_epoch_its_state_is_handed_out_to_go_on_from():
     states = []
     history = train(new_model(), halves(), plan(epochs=3), after_epoch=states.append)
     assert [len(state.history) for state in states] == [1, 2, 3]
@@ -190,11 +177,6 @@ def test_after_each_epoch_its_state_is_handed_out():
     weights = [state.tensors["model"]["1.fc2.bias"] for state in states]
     assert not torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[1], weights[2])
-
-
-def test_a_state_can_be_continued_from_twice():
-    states = []
-    train(new_model(), halves(), plan(epochs=1), after_epoch=states.append)
     ends = [new_model(), new_model()]
     for model in ends:
         train(model, halves(), plan(epochs=3), state=states[0])
@@ -226,22 +208,23 @@ class Says(nn.Module):
         return nn.functional.one_hot(label, 3) + 0 * self.weight
 
 
-@pytest.mark.parametrize(
-    ("holdout", "test_size", "kind"),
-    [(4, 40, "holdout"), (0, 40, "test"), (4, None, "holdout"), (0, None, "train")],
-)
-def test_validation_is_on_the_holdout_or_the_test_set_or_training_inputs(holdout, test_size, kind):
-    model = Says(limit=10)
-    (metrics,) = train(
-        model,
-        numbers(10),
-        plan(sigma=0.0, epochs=1, holdout=holdout),
-        test_set=None if test_size is None else numbers(test_size),
-    )
-    assert metrics.validated_on == kind
-    assert metrics.accuracy == {"holdout": 1.0, "test": 0.25, "train": 1.0}[kind]
-    validated = {"holdout": holdout, "test": test_size, "train": 10 - holdout}[kind]
-    assert sum(model.rows[1:]) == validated  # the first row is the look whether model and data fit
+def test_validation_is_on_the_holdout_or_the_test_set_or_training_inputs():
+    for holdout, test_size, kind in (
+        (4, 40, "holdout"),
+        (0, 40, "test"),
+        (4, None, "holdout"),
+        (0, None, "train"),
+    ):
+        model, test_set = Says(limit=10), None if test_size is None else numbers(test_size)
+        (metrics,) = train(model, numbers(10), plan(sigma=0.0, epochs=1, holdout=holdout), test_set=test_set)
+        assert metrics.validated_on == kind
+        assert metrics.accuracy == {"holdout": 1.0, "test": 0.25, "train": 1.0}[kind]
+        validated = {"holdout": holdout, "test": test_size, "train": 10 - holdout}[kind]
+        assert sum(model.rows[1:]) == validated  # the first row is the look whether model and data fit
+    model = Says(limit=10_000)
+    train(model, numbers(3), plan(sigma=0.0, epochs=1, batch_size=300), test_set=numbers(5000))
+    assert VALIDATION_INPUTS == 1000
+    assert model.rows[1:] == [300, 300, 300, 100]
 
 
 def test_validation_adds_the_noise_of_the_plan_drawn_anew():
@@ -261,13 +244,6 @@ def test_validation_adds_the_noise_of_the_plan_drawn_anew():
     assert len(set(draws)) == 4
 
 
-def test_validation_takes_a_thousand_inputs_at_most():
-    model = Says(limit=10_000)
-    train(model, numbers(3), plan(sigma=0.0, epochs=1, batch_size=300), test_set=numbers(5000))
-    assert VALIDATION_INPUTS == 1000
-    assert model.rows[1:] == [300, 300, 300, 100]
-
-
 @pytest.mark.parametrize("architecture", ["small-cnn", "cifar_resnet20"])
 def test_validation_never_changes_the_weights(architecture):
     def after(test_set):
@@ -276,11 +252,6 @@ def test_validation_never_changes_the_weights(architecture):
         return flat(model)
 
     assert torch.equal(after(None), after(halves(9)))
-
-
-def test_a_holdout_of_everything_is_refused():
-    with pytest.raises(InvalidValueError, match=r"holdout.*\b50\b.*\b50\b"):
-        train(new_model(), halves(50), plan(holdout=50))
 
 
 def test_digits_are_learnt_in_seconds(digits_model):
@@ -365,9 +336,12 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     assert [one.loss for one in history] == [one.loss for one in straight]
 
 
-def test_uniform_noise_is_noted_with_its_norm():
+def test_uniform_noise_is_noted_with_its_norm_and_counts_are_checked():
     (last,) = train(new_model(), halves(), plan(epochs=1, noise="uniform"), acr_check=AcrCheck(1, 3, 100))
     assert last.norm == "l1"
+    for field, value in (("every", 0), ("inputs", 0), ("votes", -1)):
+        with pytest.raises(InvalidValueError, match=f"acr_{field}.*{value}"):
+            AcrCheck(**{"every": 1, field: value})
 
 
 def test_what_cannot_be_certified_is_refused_before_anything_is_written(tmp_path):
@@ -387,9 +361,3 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_written(tmp_path
 
     with pytest.raises(ModelError):
         train(Drawing(), halves(), plan(), acr_check=AcrCheck(1))
-
-
-@pytest.mark.parametrize(("field", "value"), [("every", 0), ("inputs", 0), ("votes", -1)])
-def test_counts_are_checked(field, value):
-    with pytest.raises(InvalidValueError, match=f"acr_{field}.*{value}"):
-        AcrCheck(**{"every": 1, field: value})

@@ -1,13 +1,10 @@
 """Several processes, or one that takes all shards: the same training (real ones: test_torchrun); and kept memory."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import os
 import subprocess
 import sys
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -106,25 +103,25 @@ def test_batch_norm_statistics_are_shared_after_each_epoch():
     torch.testing.assert_close(first.state_dict()[name], (own[0] + own[1]) / 2)
 
 
-def test_without_shards_there_is_one_for_each_process():
+def test_shards_are_one_for_each_process_or_are_refused():
     alone = InDouble(new_model())
     train(alone, halves(20), plan(epochs=1, shards=2))
     (model, _), _ = trained_together(2, InDouble(new_model()), halves(20), plan(epochs=1))
     torch.testing.assert_close(flat(model), flat(alone), rtol=1e-9, atol=1e-12)
-
-
-def test_shards_that_cannot_be_shared_are_refused():
     with pytest.raises(InvalidValueError, match=r"shards.*\b2\b.*\b3\b"):
         trained_together(2, new_model(), halves(), plan(shards=3))
 
 
-@pytest.mark.parametrize(("size", "batch_size", "inputs"), [(50, 4, 4), (3, 16, 3)])
-def test_more_shards_than_inputs_are_refused(size, batch_size, inputs):
-    with pytest.raises(InvalidValueError, match=rf"shards.*\b{inputs}\b.*\b5\b"):
-        train(new_model(), halves(size), plan(shards=5, batch_size=batch_size))
+def test_more_shards_than_inputs_are_refused():
+    for size, batch_size, inputs in ((50, 4, 4), (3, 16, 3)):
+        with pytest.raises(InvalidValueError, match=rf"shards.*\b{inputs}\b.*\b5\b"):
+            train(new_model(), halves(size), plan(shards=5, batch_size=batch_size))
 
 
-def test_a_process_by_itself_exchanges_nothing():
+def test_without_torchrun_a_process_is_alone_and_exchanges_nothing():
+    for environment in ({}, {"WORLD_SIZE": "4", "RANK": "3"}, TORCHRUN | {"WORLD_SIZE": "1"}):
+        with patch.dict(os.environ, environment, clear=True):
+            assert type(connect()) is Processes
     alone, tensor = Processes(), torch.tensor([1.0, 2.0])
     alone.sum([tensor])
     alone.wait()
@@ -132,22 +129,11 @@ def test_a_process_by_itself_exchanges_nothing():
     assert (alone.is_first, alone.count, alone.device.type) == (True, 1, "cpu")
 
 
-@pytest.mark.parametrize(
-    "environment", [{}, {"WORLD_SIZE": "4", "RANK": "3"}, TORCHRUN | {"WORLD_SIZE": "1"}]
-)
-def test_without_torchrun_a_process_is_alone(environment):
-    with patch.dict(os.environ, environment, clear=True):
-        assert type(connect()) is Processes
-
-
-@pytest.mark.parametrize(("device", "instead"), [("cuda:1", "'cuda'"), ("mps", "cpu")])
-def test_several_processes_cannot_share_one_card(device, instead):
-    named = rf"'{device}'.*\b4\b.*{instead}"
-    with patch.dict(os.environ, TORCHRUN), pytest.raises(InvalidValueError, match=named):
-        connect(device)
-
-
-def test_processes_without_a_card_are_refused():
+def test_several_processes_need_a_card_each():
+    for device, instead in (("cuda:1", "'cuda'"), ("mps", "cpu")):
+        named = rf"'{device}'.*\b4\b.*{instead}"
+        with patch.dict(os.environ, TORCHRUN), pytest.raises(InvalidValueError, match=named):
+            connect(device)
     here = patch.dict(os.environ, TORCHRUN | {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"})
     cards = patch("torch.cuda.device_count", return_value=2)
     with here, cards, pytest.raises(InvalidValueError, match=r"\b4\b.*\b2\b"):
@@ -185,12 +171,9 @@ def test_the_next_array_has_the_pages_of_the_last():
     assert count < otherwise / 10
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+def test_the_command_keeps_freed_memory_unless_the_c_library_is_another(monkeypatch, tmp_path):
     monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: object())
     assert not processes.keep_freed_memory()
-
-
-def test_the_command_keeps_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     pytest.importorskip("sklearn")
     asked: list[bool] = []
     monkeypatch.setattr(processes, "keep_freed_memory", lambda: asked.append(True))

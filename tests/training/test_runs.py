@@ -10,6 +10,7 @@ import torch
 from smoothcert.architectures.spec import initialise
 from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, OutputError, RunError
+from smoothcert.objectives.gaussian import GaussianAugmentation
 from smoothcert.objectives.macer import Macer
 from smoothcert.runs import checkpoints
 from smoothcert.runs.manifest import Manifest
@@ -34,47 +35,24 @@ def metrics(out):
 
 def test_a_run_holds_what_was_done_and_the_model(tmp_path):
     history = train_into(tmp_path, recipe(), halves())
-    names = {
-        ".lock",
-        "checkpoint.pt",
-        "metrics.jsonl",
-        "model.json",
-        "model.safetensors",
-        "recipe.toml",
-        "run.json",
-    }
-    assert set(contents(tmp_path)) == names
+    names = ".lock checkpoint.pt metrics.jsonl model.json model.safetensors recipe.toml run.json"
+    assert set(contents(tmp_path)) == set(names.split())
     assert metrics(tmp_path) == [each.as_json() for each in history]
     model, spec = load_model(tmp_path)
-    assert torch.equal(flat(model), flat(load_into(tmp_path)))
-    assert (spec.architecture, spec.input_shape, spec.classes) == (
-        "small-cnn",
-        (1, 8, 8),
-        ("left", "right", "both"),
-    )
+    again, _ = load_model(tmp_path)
+    again.load_state_dict(load_state(tmp_path).tensors["model"])
+    assert torch.equal(flat(model), flat(again))
+    assert (spec.architecture, spec.input_shape) == ("small-cnn", (1, 8, 8))
+    assert spec.classes == ("left", "right", "both")
 
 
-def load_into(out):
-    """A model with the weights of the checkpoint."""
-    model, _ = load_model(out)
-    model.load_state_dict(load_state(out).tensors["model"])
-    return model
-
-
-def test_a_finished_run_does_nothing(tmp_path):
+def test_a_finished_run_does_nothing_but_write_a_lost_model_again(tmp_path):
     history = train_into(tmp_path, recipe(), halves())
     before, steps, epochs = contents(tmp_path), [], []
-    again = train_into(
-        tmp_path, recipe(), halves(), on_step=lambda *call: steps.append(call), listeners=[epochs.append]
-    )
-    assert again == history
+    told = {"on_step": lambda *call: steps.append(call), "listeners": [epochs.append]}
+    assert train_into(tmp_path, recipe(), halves(), **told) == history
     assert contents(tmp_path) == before
     assert steps == epochs == []
-
-
-def test_a_model_lost_after_the_last_epoch_is_written_again(tmp_path):
-    train_into(tmp_path, recipe(), halves())
-    before = contents(tmp_path)
     for name in ("model.safetensors", "model.json", "metrics.jsonl"):
         (tmp_path / name).unlink()
     train_into(tmp_path, recipe(), halves())
@@ -115,55 +93,44 @@ def test_listeners_hear_of_each_epoch_when_it_is_on_disk(tmp_path):
     assert tuple(heard) == history
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+def test_another_plan_architecture_or_data_is_refused_and_said(tmp_path):
+    chosen = recipe(objective=Macer(copies=2))
+    train_into(tmp_path, chosen, halves())
+    before = contents(tmp_path)
+    for changes, named in (
         ({"lr": 0.01}, r"plan\.lr: .*\b0\.05\b.*\b0\.01\b"),
         ({"seed": 1}, r"plan\.seed: .*\b0\b.*\b1\b"),
         ({"epochs": 5}, r"plan\.epochs: .*\b2\b.*\b5\b"),
         ({"shards": 2}, r"plan\.shards: .*\b1\b.*\b2\b"),
-        ({"objective": Macer()}, r'plan\.objective: .*"gaussian".*"macer"'),
+        ({"objective": GaussianAugmentation()}, r'plan\.objective: .*"macer".*"gaussian"'),
+        ({"objective": Macer(copies=2, lam=6.0)}, r"plan\.objective\.lam: .*\b16\.0.*\b6\.0"),
         ({"ramps": (Ramp("lr", 5),)}, r"plan\.ramps"),
         ({"milestones": (1,)}, r"plan\.milestones"),
         ({"precision": "bfloat16"}, r"plan\.precision"),
         ({"nesterov": False}, r"plan\.nesterov"),
         ({"optimizer": "adam"}, r"plan\.optimizer"),
-    ],
-)
-def test_another_plan_is_refused_and_said(changes, named, tmp_path):
-    train_into(tmp_path, recipe(), halves())
-    before = contents(tmp_path)
-    with pytest.raises(RunError, match=named):
-        train_into(tmp_path, recipe(**changes), halves())
+    ):
+        with pytest.raises(RunError, match=named):
+            train_into(tmp_path, recipe(**{"objective": Macer(copies=2)} | changes), halves())
+    for other, data, named in (
+        (dataclasses.replace(chosen, architecture="cifar_resnet20"), halves(), r"model\.architecture"),
+        (chosen, halves(49), r"data\.sha256"),
+        (dataclasses.replace(chosen, inputs=50), halves(), r"plan\.inputs: .*\bnull\b.*\b50\b"),
+    ):
+        with pytest.raises(RunError, match=named):
+            train_into(tmp_path, other, data)
     assert contents(tmp_path) == before
-
-
-def test_a_run_begun_before_there_was_a_choice_of_optimiser_goes_on(tmp_path):
-    """Options that came later are stated where they aren't what they were before."""
-    train_into(tmp_path / "old", recipe(), halves())
-    stated = json.loads((tmp_path / "old" / "run.json").read_text())["plan"]
-    assert not {"optimizer", "nesterov", "step_factor"} & set(stated)
-    train_into(tmp_path / "new", recipe(nesterov=False, optimizer="adam"), halves())
-    stated = json.loads((tmp_path / "new" / "run.json").read_text())["plan"]
-    assert (stated["nesterov"], stated["optimizer"]) == (False, "adam")
-
-
-def test_a_run_that_counted_rows_is_not_gone_on_with_in_inputs(tmp_path):
-    train_into(tmp_path, recipe(objective=Macer(copies=2)), halves())
     assert json.loads((tmp_path / "run.json").read_text())["plan"]["batch_counts"] == "inputs"
 
 
-def test_another_knob_architecture_or_data_is_refused_too(tmp_path):
-    chosen = recipe(objective=Macer(copies=2))
-    train_into(tmp_path, chosen, halves())
-    with pytest.raises(RunError, match=r"plan\.objective\.lam: .*\b16\.0.*\b6\.0"):
-        train_into(tmp_path, recipe(objective=Macer(copies=2, lam=6.0)), halves())
-    with pytest.raises(RunError, match=r"model\.architecture"):
-        train_into(tmp_path, dataclasses.replace(chosen, architecture="cifar_resnet20"), halves())
-    with pytest.raises(RunError, match=r"data\.sha256"):
-        train_into(tmp_path, chosen, halves(49))
-    with pytest.raises(RunError, match=r"plan\.inputs: .*\bnull\b.*\b50\b"):
-        train_into(tmp_path, dataclasses.replace(chosen, inputs=50), halves())
+def test_options_that_came_later_are_stated_where_they_are_not_what_they_were(tmp_path):
+    train_into(tmp_path / "old", recipe(), halves())
+    stated = json.loads((tmp_path / "old" / "run.json").read_text())["plan"]
+    assert not {"optimizer", "nesterov", "step_factor"} & set(stated)
+    train_into(tmp_path / "old", dataclasses.replace(recipe(), source="a paper", published_acr=1.0), halves())
+    train_into(tmp_path / "new", recipe(nesterov=False, optimizer="adam"), halves())
+    stated = json.loads((tmp_path / "new" / "run.json").read_text())["plan"]
+    assert (stated["nesterov"], stated["optimizer"]) == (False, "adam")
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "model.safetensors"])
@@ -187,11 +154,6 @@ def test_a_run_has_one_writer(tmp_path):
     assert len(train_into(tmp_path, recipe(), halves(), listeners=[second])) == 2
 
 
-def test_where_a_recipe_comes_from_may_change(tmp_path):
-    train_into(tmp_path, recipe(), halves())
-    train_into(tmp_path, dataclasses.replace(recipe(), source="a paper", published_acr=1.0), halves())
-
-
 def test_a_run_goes_on_with_the_threads_it_was_begun_with(tmp_path, monkeypatch):
     used = []
 
@@ -211,12 +173,12 @@ def test_a_run_goes_on_with_the_threads_it_was_begun_with(tmp_path, monkeypatch)
         train_into(tmp_path, other, halves(20))
 
 
-@pytest.mark.parametrize("stated", ["", "many", "0", "-1", "99999999999999999999"])
-def test_threads_that_a_run_states_wrongly_are_not_used(tmp_path, stated):
+def test_threads_that_a_run_states_wrongly_are_not_used(tmp_path):
     train_into(tmp_path, recipe(), halves())
     manifest = Manifest.load(tmp_path)
-    dataclasses.replace(manifest, versions=manifest.versions | {"threads": stated}).save(tmp_path)
-    train_into(tmp_path, recipe(threads=1), halves())
+    for stated in ("", "many", "0", "-1", "99999999999999999999"):
+        dataclasses.replace(manifest, versions=manifest.versions | {"threads": stated}).save(tmp_path)
+        train_into(tmp_path, recipe(threads=1), halves())
 
 
 def test_the_recipe_in_the_run_repeats_it_to_the_bit(tmp_path):
@@ -287,38 +249,27 @@ def diverging(calls):
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     kept = []
     where = rf"'Diverging'.*\bnan\b.*\b3\b.*\b2\b.*\b4\b.*\b2\b.*{re.escape(str(tmp_path))}"
+    keep = [lambda done: kept.append((tmp_path / "checkpoint.pt").read_bytes())]
     with pytest.raises(TrainingDivergedError, match=where):
-        train_into(
-            tmp_path,
-            diverging(calls=10),
-            halves(),
-            listeners=[lambda done: kept.append((tmp_path / "checkpoint.pt").read_bytes())],
-        )
+        train_into(tmp_path, diverging(calls=10), halves(), listeners=keep)
     assert (tmp_path / "checkpoint.pt").read_bytes() == kept[1]
     state = load_state(tmp_path)
     assert len(state.history) == 2
     assert all(torch.isfinite(tensor).all() for tensor in state.tensors["model"].values())
     assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_divergence_in_the_first_epoch_says_that_nothing_was_saved(tmp_path):
+    first = tmp_path / "first"
     with pytest.raises(TrainingDivergedError, match=r"\b1\b.*\b2\b.*\b4\b") as caught:
-        train_into(tmp_path, diverging(calls=2), halves())
-    assert str(tmp_path) not in str(caught.value)
-    assert not (tmp_path / "checkpoint.pt").exists()
+        train_into(first, diverging(calls=2), halves())
+    assert str(first) not in str(caught.value), "nothing was saved in the first epoch"
+    assert not (first / "checkpoint.pt").exists()
 
 
 def test_one_rank_writes_and_all_agree(tmp_path):
     chosen, listened = recipe(shards=2), []
 
     def work(processes):
-        return train_into(
-            tmp_path / "together",
-            chosen,
-            halves(),
-            listeners=[lambda done: listened.append(processes.rank)],
-            processes=processes,
-        )
+        told = [lambda done: listened.append(processes.rank)]
+        return train_into(tmp_path / "together", chosen, halves(), listeners=told, processes=processes)
 
     first, second = Meeting(2).run(work)
     assert [each.loss for each in first] == [each.loss for each in second]
@@ -327,20 +278,9 @@ def test_one_rank_writes_and_all_agree(tmp_path):
     assert [each.loss for each in first] == pytest.approx([each.loss for each in alone], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("shape", "architecture"),
-    [
-        ((3, 224, 224), "resnet50"),
-        ((3, 32, 32), "cifar_resnet20"),
-        ((1, 28, 28), "lenet"),
-        ((1, 8, 8), "small-cnn"),
-        ((3, 16, 16), "lenet"),
-    ],
-)
-def test_a_network_that_suits_the_inputs(shape, architecture):
-    assert default_architecture(shape) == architecture
-
-
-def test_vectors_need_a_network_of_their_own(tmp_path):
+def test_a_network_that_suits_the_inputs(tmp_path):
+    suited = {(3, 224, 224): "resnet50", (3, 32, 32): "cifar_resnet20", (1, 28, 28): "lenet"}
+    suited |= {(1, 8, 8): "small-cnn", (3, 16, 16): "lenet"}
+    assert {shape: default_architecture(shape) for shape in suited} == suited
     with pytest.raises(InvalidValueError, match="small-cnn"):
         train_into(tmp_path, Recipe("numbers", plan()), numbers(10))

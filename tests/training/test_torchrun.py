@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -21,23 +22,10 @@ def losses(out):
 def torchrun(*words):
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     # After `--` torchrun leaves our options alone; it takes --max for one of its own.
-    start = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "--",
-    ]
-    return subprocess.run(
-        [*start, "smoothcert", "train", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    start = "-m torch.distributed.run --standalone --nproc-per-node 2 -m -- smoothcert train"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *shlex.split(start), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +33,7 @@ def torchrun(*words):
     [
         ["--objective", "gaussian", "--max", "300"],
         pytest.param(
-            [
-                "--objective",
-                "smoothadv",
-                "--steps",
-                "2",
-                "--copies",
-                "2",
-                "--max",
-                "100",
-                "--ramp",
-                "epsilon:3",
-            ],
+            shlex.split("--objective smoothadv --steps 2 --copies 2 --max 100 --ramp epsilon:3"),
             marks=pytest.mark.campaign,
         ),
     ],

@@ -1,7 +1,5 @@
 """Small data, models and plans that train in a moment."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import threading
