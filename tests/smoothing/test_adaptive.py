@@ -1,14 +1,14 @@
 """Stopping early through the engine: same answers however it is scheduled, honest records, odd cases, refusals."""
 
-from __future__ import annotations
-
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from smoothcert import ABSTAIN, CertifyPlan, Execution, Gaussian, SmoothedClassifier
+from smoothcert.analysis.facts import votes_used
+from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.bounds.base import BOUNDS
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
@@ -47,14 +47,12 @@ INPUTS = [(i, np.array([x, 0.0])) for i, x in enumerate(np.linspace(-1.0, 1.0, 1
 
 
 def facts(answers: list[Certification]) -> list[tuple[Any, ...]]:
-    return [
-        (a.index, a.predicted, a.radius, a.estimation, a.stopped)
-        for a in sorted(answers, key=lambda a: a.index)
-    ]
+    ordered = sorted(answers, key=lambda a: a.index)
+    return [(a.index, a.predicted, a.radius, a.estimation, a.stopped) for a in ordered]
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
+def test_the_same_answers_whatever_the_schedule(rule):
     expected = facts(list(smoothed(rule, "wrong", n=1000).certify_each(INPUTS, labels=lambda i: i % 2)))
     assert len({fact[3].n for fact in expected}) > 1, "votes must differ, or nothing was tested"
     for execution, inputs in (
@@ -68,7 +66,7 @@ def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
     assert facts(alone) == expected
 
 
-def test_voting_ends_when_the_question_is_answered() -> None:
+def test_voting_ends_when_the_question_is_answered():
     clear, middling, edge = smoothed("decide:0.4").certify([[1.5, 0], [0.52, 0], [0.0, 0]])
     assert told(clear.stopped) == ("decided", [0.4])
     assert told(edge.stopped) == ("hopeless", [0.4])
@@ -78,16 +76,13 @@ def test_voting_ends_when_the_question_is_answered() -> None:
     assert (undecided.stopped, undecided.estimation.n) == ("budget", 100)
 
 
-def test_without_rules_nothing_changes() -> None:
+def test_rules_change_nothing_where_there_are_none_and_a_plan_states_them():
     plain, budget = smoothed(), smoothed("budget")
     assert plain.plan == budget.plan
     assert "stop" not in plain.plan.as_json()
     assert plain.plan.bound == "top-two"
     answer = budget.certify([[0.5, 0.0]])[0]
     assert (answer.stopped, answer.estimation.n) == (None, 3000)
-
-
-def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
     plan = CertifyPlan(Gaussian(0.5), stop=("decide:0.5", "wrong"))
     assert plan.as_json()["stop"] == ["decide:0.5", "wrong"]
     assert plan.bound == "mixture-top-two"
@@ -97,28 +92,24 @@ def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
     assert hash(plan)
 
 
-@pytest.mark.parametrize("rule", ["decide:0.5", "grid:0,1", "gain:1%", "abstain"])
-@pytest.mark.parametrize("bound", [name for name in BOUNDS if not BOUNDS[name].anytime])
-def test_a_fixed_n_bound_is_refused_where_votes_end_the_voting(rule: str, bound: str) -> None:
-    with pytest.raises(InvalidValueError, match=rf"\b{bound}\b.*{rule}.*mixture-top-two"):
-        CertifyPlan(Gaussian(0.5), bound, stop=(rule,))
-
-
-def test_bounds_that_can_not_be_evaluated_at_a_pilots_n_are_refused() -> None:
+def test_bounds_that_do_not_hold_for_a_rule_are_refused():
+    """A fixed-n bound where votes end the voting, and one that cannot be evaluated at a pilot's n."""
+    fixed = [name for name in BOUNDS if not BOUNDS[name].anytime]
+    for rule, bound in product(("decide:0.5", "grid:0,1", "gain:1%", "abstain"), fixed):
+        with pytest.raises(InvalidValueError, match=rf"\b{bound}\b.*{rule}.*mixture-top-two"):
+            CertifyPlan(Gaussian(0.5), bound, stop=(rule,))
     for bound in ("looks", "hoeffding"):
         with pytest.raises(InvalidValueError, match=f"pilot:1%.*{bound}.*top-two.*clopper-pearson"):
             CertifyPlan(Gaussian(0.5), bound, n=1000, stop=("pilot:1%",))
 
 
-def test_a_wrong_class_gets_no_votes_and_an_honest_record() -> None:
+def test_a_wrong_class_gets_no_votes_and_an_honest_record():
     right, wrong = smoothed("wrong").certify([[0.5, 0.0], [0.5, 0.1]], labels=[1, 2])
     assert (right.predicted, right.estimation.n, right.stopped) == (1, 3000, "budget")
     assert (wrong.predicted, wrong.radius, wrong.region) == (ABSTAIN, 0.0, None)
     assert (wrong.estimation.n, wrong.candidate, told(wrong.stopped)) == (0, 1, ("wrong", [1, 2]))
     assert wrong.estimation.stream.phase == Phase.ESTIMATION
 
-
-def test_wrong_works_with_soft_votes() -> None:
     def scores(batch: np.ndarray) -> np.ndarray:
         return np.stack([-4 * batch[:, 0], 4 * batch[:, 0]], 1)
 
@@ -129,7 +120,7 @@ def test_wrong_works_with_soft_votes() -> None:
     assert wrong.estimation.sums == (0, 0)
 
 
-def test_labels_are_asked_for_before_any_vote() -> None:
+def test_labels_are_asked_for_before_any_vote():
     with pytest.raises(InvalidValueError, match="'wrong'"):
         smoothed("wrong").certify(np.array([0.5, 0.0]))
     with pytest.raises(InvalidValueError, match=r"labels.*\b1\b.*\[1, 2\]"):
@@ -140,7 +131,7 @@ def test_labels_are_asked_for_before_any_vote() -> None:
         smoothed("total:100000").certify(np.array([0.5, 0.0]), labels=1)
 
 
-def test_pilot_votes_are_of_another_stream_and_thrown_away() -> None:
+def test_pilot_votes_are_of_another_stream_and_thrown_away():
     classifier = smoothed("pilot:5%,200")
     (answer,) = classifier.certify([[0.5, 0.0]], index=4)
     assert told(answer.stopped) == ("pilot", [answer.estimation.n])
@@ -159,7 +150,7 @@ def stream(*stop: str, x: float = 0.5, **options: Any) -> list[CertifyState]:
 
 
 @pytest.mark.parametrize("stop", [(), ("decide:0.3",), ("gain:5%", "wrong")])
-def test_a_stream_ends_with_certifys_answer(stop: tuple[str, ...]) -> None:
+def test_a_stream_ends_with_certifys_answer(stop):
     states = stream(*stop)
     answer = states[-1].certification
     assert all(state.certification is None for state in states[:-1])
@@ -170,16 +161,13 @@ def test_a_stream_ends_with_certifys_answer(stop: tuple[str, ...]) -> None:
     assert all(s.chosen == 1 for s in states)
 
 
-def test_a_stream_may_be_left() -> None:
+def test_streams_may_be_left_and_refuse_what_would_not_hold():
     for state in smoothed(bound="looks", n=1000).certify_stream(np.array([1.0, 0.0])):
         if state.radius > 0.3:
             break
     assert state.certification is None
     assert state.votes < 1000
     assert state.bounds.lower > state.bounds.upper
-
-
-def test_streams_refuse_what_would_not_hold() -> None:
     with pytest.raises(InvalidValueError, match=r"certify_stream.*top-two.*bound='mixture-top-two'"):
         smoothed().certify_stream(np.array([0.5, 0.0]))
     with pytest.raises(InvalidValueError, match=r"certify_stream.*\(2, 2\)"):
@@ -190,7 +178,7 @@ def test_streams_refuse_what_would_not_hold() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.filterwarnings("ignore::smoothcert.smoothing.plan.TooFewVotesWarning")
-def test_no_plan_is_too_odd(rule: str) -> None:
+def test_no_plan_is_too_odd(rule):
     odd = [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-200}, {"alpha": 0.999}, {"n0": 1}]
     for options in odd:
         for answer in smoothed(rule, **options).certify([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
@@ -199,7 +187,7 @@ def test_no_plan_is_too_odd(rule: str) -> None:
             assert (answer.radius > 0) == (answer.predicted != ABSTAIN), options
 
 
-def test_no_certificate_is_lost_to_stopping() -> None:
+def test_no_certificate_is_lost_to_stopping_and_ties_abstain():
     """A unanimous vote that the budget could certify is certified by every rule but those that ask for more."""
     for rule in RULES:
         (answer,) = smoothed(rule, n=200).certify([[9.0, 0.0]])
@@ -207,17 +195,12 @@ def test_no_certificate_is_lost_to_stopping() -> None:
         if rule != "decide:0.3":
             assert answer.radius > 0.3
 
-
-def test_ties_go_to_the_lowest_class_and_abstain() -> None:
     def coin(batch: np.ndarray) -> np.ndarray:
         return (batch[:, 1] > 0).astype(np.int64)
 
     for rule in RULES:
         (answer,) = smoothed(rule, model=coin).certify([[0.0, 0.0]])
         assert answer.abstained, "a fair coin has no class"
-
-
-def test_too_few_votes_are_announced() -> None:
     with pytest.warns(TooFewVotesWarning, match=r"\b10\b.*0\.001.*mixture-top-two.*\b13\b"):
         smoothed("decide:0.5", n=10).certify(np.array([1.0, 0.0]))
 
@@ -244,7 +227,7 @@ def interrupted_after(count: int) -> Progress:
 
 
 @pytest.mark.parametrize("stop", ["gain:5%", "grid:0,0.5", "pilot:5%,200", "total:12000,200", "wrong"])
-def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop: str, tmp_path: Path) -> None:
+def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop, tmp_path):
     data = made_up(12)
     whole = certify_dataset(smoothed(stop, execution=Execution(workers=2)), data, tmp_path / "whole")
     assert len(whole.records) == 12
@@ -261,7 +244,7 @@ def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop: str, 
         assert files[0] == files[1]
 
 
-def test_an_allocation_is_on_disk_before_any_certifying_vote(tmp_path: Path) -> None:
+def test_an_allocation_is_on_disk_before_any_certifying_vote(tmp_path):
     seen: list[bool] = []  # for every row that the model was shown, whether the file was there
 
     def watching(batch: np.ndarray) -> np.ndarray:
@@ -276,15 +259,11 @@ def test_an_allocation_is_on_disk_before_any_certifying_vote(tmp_path: Path) -> 
     assert len(read_run(tmp_path / "run").records) == 24
 
 
-def test_a_total_beats_the_same_number_spread_evenly(tmp_path: Path) -> None:
-    from smoothcert.analysis.facts import votes_used
-    from smoothcert.analysis.metrics import average_certified_radius
-
+def test_a_total_beats_the_same_number_spread_evenly(tmp_path):
     data = made_up(60)
     labels = np.where(np.arange(60) % 4, data.labels, 1 - data.labels)
     flipped = Dataset("made-up", data.stored, labels, data.classes)
     even = certify_dataset(smoothed(n=1980), flipped, tmp_path / "even")
     spread = certify_dataset(smoothed("total:120000,200"), flipped, tmp_path / "spread")
-    used = votes_used(spread)
-    assert used.total <= 120_000 == 60 * (1980 + 20)
+    assert votes_used(spread).total <= 120_000 == 60 * (1980 + 20)
     assert average_certified_radius(spread.records) > 1.005 * average_certified_radius(even.records)

@@ -1,12 +1,9 @@
 """Answers for many inputs: a list and columns; errors name rows; answers read in a line."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +39,7 @@ def certified(model: Any = sign) -> Certifications:
     return smoothed(model).certify(X)
 
 
-def test_answers_are_a_list_and_columns() -> None:
+def test_answers_are_a_list_and_columns():
     answers = certified()
     assert isinstance(answers, list)
     assert len(answers) == 4
@@ -57,7 +54,7 @@ def test_answers_are_a_list_and_columns() -> None:
     assert isinstance(smoothed().certify(X[0]), Certification), "one input has one answer"
 
 
-def test_figures_are_those_of_runs() -> None:
+def test_figures_are_those_of_runs():
     answers = certified()
     least = answers.radius[[0, 1, 3]].min()
     assert answers.accuracy([0, 1, 0, 0]) == 0.75
@@ -85,7 +82,7 @@ def test_figures_are_those_of_runs() -> None:
         (["yes", "no"], [0, 1, 2, 0], r"\b2\b.*'yes', 'no'"),
     ],
 )
-def test_labels_go_by_the_models_own_names(names: list[Any], y: list[Any], refused: str | None) -> None:
+def test_labels_go_by_the_models_own_names(names, y, refused):
     answers = certified(Named(names))
     assert list(answers.label) == [names[0], names[1], None, names[0]]
     if refused is not None:
@@ -95,14 +92,14 @@ def test_labels_go_by_the_models_own_names(names: list[Any], y: list[Any], refus
         assert answers.accuracy(y) == 0.75
 
 
-def test_classes_in_another_order_keep_their_names() -> None:
+def test_classes_in_another_order_keep_their_names():
     answers = smoothed(Named(["yes", "no"])).in_order((1, 0)).certify(X)
     assert answers.predicted.tolist() == [1, 0, ABSTAIN, 1]
     assert list(answers.label) == ["yes", "no", None, "yes"]
     assert answers.accuracy(["yes", "no", "no", "yes"]) == 0.75
 
 
-def test_answers_read_in_a_line() -> None:
+def test_answers_read_in_a_line():
     answers = certified(Named(["yes", "no"]))
     first = repr(answers[0])
     assert first.startswith("Certification(row=0, predicted=0, label='yes', radius=")
@@ -118,7 +115,7 @@ def test_answers_read_in_a_line() -> None:
     assert repr(prediction).startswith("Prediction(row=1, predicted=1, label='no', p_value=")
 
 
-def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables(monkeypatch, tmp_path):
     answers = certified(Named(["yes", "no"]))
     columns = answers.to_dict()
     assert columns["row"] == [0, 1, 2, 3]
@@ -127,40 +124,28 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidValueError, match="pandas"):
         answers.to_dataframe()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[parquet\]"):
+        answers.to_parquet(tmp_path / "answers.parquet")
 
 
-@pytest.mark.parametrize("names", [None, ["yes", "no"], [7, 3]])
-def test_a_dataframe_holds_the_columns_as_they_are(names: list[Any] | None) -> None:
+def test_tables_hold_the_columns_as_they_are(tmp_path):
     pytest.importorskip("pandas")
-    answers = certified(sign if names is None else Named(names))
-    table = answers.to_dataframe()
-    assert {name: table[name].tolist() for name in table.columns} == answers.to_dict()
-    assert [type(one) for one in table["label"]] == [type(one) for one in answers.label]
-
-
-@pytest.mark.parametrize("names", [None, ["yes", "no"], [7, 3]])
-def test_parquet(tmp_path: Path, names: list[Any] | None) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    answers = certified(sign if names is None else Named(names))
-    path = answers.to_parquet(tmp_path / "answers.parquet")
-    assert parquet.read_table(path).to_pydict() == answers.to_dict()
-
-
-def test_parquet_of_names_of_several_types(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    for names in (None, ["yes", "no"], [7, 3]):
+        answers = certified(sign if names is None else Named(names))
+        table = answers.to_dataframe()
+        assert {name: table[name].tolist() for name in table.columns} == answers.to_dict()
+        assert [type(one) for one in table["label"]] == [type(one) for one in answers.label]
+        path = answers.to_parquet(tmp_path / "answers.parquet")
+        assert parquet.read_table(path).to_pydict() == answers.to_dict()
     first, second, *_ = certified()
     mixed = Certifications([replace(first, label="yes"), replace(second, label=3)])
-    path = mixed.to_parquet(str(tmp_path / "answers.parquet"))
+    path = mixed.to_parquet(str(tmp_path / "mixed.parquet"))
     assert parquet.read_table(path).to_pydict()["label"] == ["yes", "3"]
 
 
-def test_parquet_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"smoothcert\[parquet\]"):
-        certified().to_parquet(tmp_path / "answers.parquet")
-
-
-def test_a_plot_shows_what_accuracy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_shows_what_accuracy_says(monkeypatch):
     figures = pytest.importorskip("matplotlib.figure")
     answers, axes = certified(), figures.Figure().subplots()
     assert answers.plot([0, 0, 0, 0], ax=axes, label="mine") is axes
@@ -183,7 +168,7 @@ def test_a_plot_shows_what_accuracy_says(monkeypatch: pytest.MonkeyPatch) -> Non
         answers.plot()
 
 
-def test_a_bar_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_when_asked_for(capsys):
     plain = smoothed().certify(X)
     assert capsys.readouterr() == ("", "")
     shown = smoothed().certify(X, progress=True)
@@ -193,7 +178,7 @@ def test_a_bar_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.radius.tolist() == plain.radius.tolist()
 
 
-def test_loaders() -> None:
+def test_loaders():
     from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
     inputs = torch.from_numpy(X)
@@ -215,7 +200,7 @@ def test_loaders() -> None:
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
-def test_errors_name_the_row() -> None:
+def test_errors_name_the_row():
     bad = X.copy()
     bad[2, 1] = np.nan
     for ask in (smoothed().certify, smoothed().predict):
@@ -235,16 +220,15 @@ def test_errors_name_the_row() -> None:
         smoothed().certify(far)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 13)])
-def test_inputs_of_another_shape_are_told_both(shape: tuple[int, ...]) -> None:
-    classifier = smoothed(input_shape=(13,))
-    with pytest.raises(InvalidValueError) as caught:
-        classifier.certify(np.zeros(shape))
-    assert "(13,)" in str(caught.value)
-    assert str(shape) in str(caught.value)
+def test_inputs_of_another_shape_are_told_both():
+    for shape in ((5,), (3, 5), (2, 3, 13)):
+        with pytest.raises(InvalidValueError) as caught:
+            smoothed(input_shape=(13,)).certify(np.zeros(shape))
+        assert "(13,)" in str(caught.value)
+        assert str(shape) in str(caught.value)
 
 
-def test_numbers_that_other_classes_spell_are_no_labels() -> None:
+def test_numbers_that_other_classes_spell_are_no_labels():
     answers = certified(Named(["1", "2"]))
     assert answers.accuracy(["1", "2", "1", "1"]) == 0.75
     with pytest.raises(InvalidValueError, match=r"\by\b.* 1\b.*'1', '2'"):
@@ -253,19 +237,16 @@ def test_numbers_that_other_classes_spell_are_no_labels() -> None:
     assert certified(Named(["cat", "dog"])).accuracy([0, 1, 0, 0]) == 0.75
 
 
-def test_labels_beyond_the_classes_are_a_mistake() -> None:
+def test_labels_beyond_the_classes_and_radii_below_zero_are_mistakes():
     with pytest.raises(InvalidValueError, match=r"\by\b.*\b2\b.*\b0\b.*\b1\b"):
         certified().accuracy([1, 2, 1, 1])
-
-
-@pytest.mark.parametrize("radii", [-0.5, [0.0, float("nan")], "far", [[0.0, 1.0]], [1j]])
-def test_radii_are_numbers_from_zero_on(radii: Any) -> None:
-    with pytest.raises(InvalidValueError, match=rf"radii.*{re.escape(repr(radii))}"):
-        certified().accuracy([0, 1, 0, 0], radii)
+    for radii in (-0.5, [0.0, float("nan")], "far", [[0.0, 1.0]], [1j]):
+        with pytest.raises(InvalidValueError, match=rf"radii.*{re.escape(repr(radii))}"):
+            certified().accuracy([0, 1, 0, 0], radii)
 
 
 @pytest.mark.parametrize("names", [["1", "2"], [1, 2], ["yes", "no"], [True, False]])
-def test_labels_that_stop_the_voting_are_those_of_accuracy(names: list[Any]) -> None:
+def test_labels_that_stop_the_voting_are_those_of_accuracy(names):
     """By their numbers, 1 would be the second class, and every right answer a wrong one."""
     named = smoothed(Named(names), stop=("wrong",))
     y = [names[0], names[1], names[0], names[1]]  # the last is wrong
@@ -276,7 +257,7 @@ def test_labels_that_stop_the_voting_are_those_of_accuracy(names: list[Any]) -> 
         named.certify(X, labels=["maybe"] * 4)
 
 
-def test_the_label_of_a_stream_goes_by_name() -> None:
+def test_the_label_of_a_stream_goes_by_name():
     named = smoothed(Named([1, 2]), stop=("wrong",), bound="mixture")
     *_, last = named.certify_stream(X[0], label=1)
     assert last.certification.label == 1

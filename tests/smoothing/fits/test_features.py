@@ -1,9 +1,7 @@
 """Ranks and half-widths of features."""
 
-from __future__ import annotations
-
+import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from smoothcert.smoothing.fits.features import (
 )
 
 
-def test_ranks_are_free_of_units() -> None:
+def test_ranks_are_free_of_units():
     start = np.array([100.0, 0.1, 1.0, 1.0])
     found = ranked_features(start * np.array([2.0, 0.5, 1.0, 1.0]), start, ["a", "b", "c", "d"])
     assert [(feature.name, feature.rank) for feature in found] == [("b", 1), ("c", 2), ("d", 2), ("a", 4)]
@@ -27,7 +25,7 @@ def test_ranks_are_free_of_units() -> None:
     assert found[0].factor == pytest.approx(0.5)
 
 
-def test_half_widths_are_those_of_the_region() -> None:
+def test_half_widths_are_those_of_the_region():
     sigmas, gap = np.array([[0.5, 2.0], [0.1, 1.0]]), 1.7
     region = Ellipsoid(np.zeros((2, 2)), gap * sigmas)
     for feature in ranked_features(sigmas, np.ones((2, 2)), volume_radius=region.volume_radius):
@@ -37,7 +35,7 @@ def test_half_widths_are_those_of_the_region() -> None:
         assert feature.name == str(feature.place)
 
 
-def test_names_from_a_file(tmp_path: Path) -> None:
+def test_names_from_a_file(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, x=np.zeros((2, 2)), y=np.zeros(2), feature_names=np.array(["é", "b"]))
     assert feature_names(str(path)) == feature_names(f"npz:{path}") == ["é", "b"]
@@ -54,16 +52,14 @@ def test_names_from_a_file(tmp_path: Path) -> None:
         ranked_features(np.ones(2), np.ones(2), ["a"])
 
 
-@pytest.mark.parametrize("spec", ["channel", "rows", "patch:2"])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_every_group_has_a_name_of_its_own(spec: str, channels: int) -> None:
-    shape = (channels, 3, 5)
-    labels, names = group_labels(spec, shape), group_names(spec, shape)
-    assert len(set(names)) == len(names) == labels.max() + 1
-    assert group_names("pixel", shape) is group_names("0,1", (2,)) is None
+def test_every_group_has_a_name_of_its_own():
+    for spec, shape in itertools.product(("channel", "rows", "patch:2"), ((1, 3, 5), (3, 3, 5))):
+        labels, names = group_labels(spec, shape), group_names(spec, shape)
+        assert len(set(names)) == len(names) == labels.max() + 1
+        assert group_names("pixel", shape) is group_names("0,1", (2,)) is None
 
 
-def test_groups_are_ranked_among_groups() -> None:
+def test_groups_are_ranked_among_groups():
     labels = group_labels("channel", (2, 2, 2))
     start = np.arange(1.0, 9.0).reshape(2, 2, 2)
     factors = np.where(labels == 0, 2.0, 0.5)
@@ -78,7 +74,7 @@ def test_groups_are_ranked_among_groups() -> None:
     assert groups[0].half_width == min(one.half_width for one in own if one.half_width is not None)
 
 
-def test_groups_of_images() -> None:
+def test_groups_of_images_and_of_ones_own(tmp_path):
     assert group_labels("pixel", (2, 2)).tolist() == [[0, 1], [2, 3]]
     assert group_labels("channel", (3, 2, 2)).reshape(3, -1).tolist() == [[c] * 4 for c in range(3)]
     assert group_labels("rows", (2, 2, 3))[1].tolist() == [[2, 2, 2], [3, 3, 3]]
@@ -87,9 +83,6 @@ def test_groups_of_images() -> None:
         [[0, 0, 1, 1, 2], [0, 0, 1, 1, 2], [3, 3, 4, 4, 5]],
         [[6, 6, 7, 7, 8], [6, 6, 7, 7, 8], [9, 9, 10, 10, 11]],
     ]
-
-
-def test_groups_of_ones_own(tmp_path: Path) -> None:
     assert group_labels("7,7,-1,3", (4,)).tolist() == [2, 2, 0, 1]
     np.save(tmp_path / "g.npy", np.array([[5, 5], [5, 9]]))
     assert group_labels(str(tmp_path / "g.npy"), (2, 2)).tolist() == [[0, 0], [0, 1]]
@@ -107,12 +100,12 @@ def test_groups_of_ones_own(tmp_path: Path) -> None:
         ("pixels", (3,), "pixel, channel.*'pixels'"),
     ],
 )
-def test_groups_that_make_no_sense(spec: str, shape: tuple[int, ...], named: str) -> None:
+def test_groups_that_make_no_sense(spec, shape, named):
     with pytest.raises(InvalidValueError, match=f"groups.*{named}"):
         group_labels(spec, shape)
 
 
-def test_files_that_hold_no_labels(tmp_path: Path) -> None:
+def test_files_that_hold_no_labels(tmp_path):
     with pytest.raises(DataError, match=r"groups.*missing\.npy"):
         group_labels(str(tmp_path / "missing.npy"), (2,))
     np.save(tmp_path / "f.npy", np.array([0.5, 1.0]))

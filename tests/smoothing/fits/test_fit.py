@@ -1,10 +1,7 @@
 """Fits: where they end for models whose best σ is known, that they can be killed, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +46,7 @@ def labels_model() -> FunctionClassifier:
     return FunctionClassifier(linear_function, "labels", 2)
 
 
-def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp_path: Path) -> None:
+def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp_path):
     """p_A = Φ(m/‖σ⊙w‖): Σ ln σ_i + D ln(m/‖σ⊙w‖) is largest where σ_i|w_i| is the same for all i."""
     given = plan(lr=0.025, decay=0.4, sub_epochs=3, n0=64, batch=16)
     fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(390), given)
@@ -63,7 +60,7 @@ def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp
     assert best - 0.05 < exact <= best
 
 
-def test_uniform_noise_finds_them_too(tmp_path: Path) -> None:
+def test_uniform_noise_finds_them_too(tmp_path):
     given = plan(noise="uniform", lr=0.025, decay=0.4, sub_epochs=3, n0=64, batch=16)
     fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(390), given)
     assert fit.noise.name == "diagonal-uniform"
@@ -71,7 +68,7 @@ def test_uniform_noise_finds_them_too(tmp_path: Path) -> None:
     assert fit.noise.sigmas[3] > 4 * fit.noise.sigmas[0]
 
 
-def test_votes_find_them_without_gradients(tmp_path: Path) -> None:
+def test_votes_find_them_without_gradients(tmp_path):
     given = plan(route="votes", sub_epochs=6, votes=128, tried=64, decay=0.7)
     fit = fit_into(tmp_path / "fit", labels_model(), points(), given)
     products = fit.noise.sigmas * np.array(WEIGHTS)
@@ -80,7 +77,7 @@ def test_votes_find_them_without_gradients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("route", ["gradient", "votes"])
-def test_groups_share_a_sigma(tmp_path: Path, route: str) -> None:
+def test_groups_share_a_sigma(tmp_path, route):
     given = plan(groups="0,1,1,0", route=route, sub_epochs=2, lr=0.01, votes=16)
     fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
     a, b, c, d = fit.noise.sigmas
@@ -91,13 +88,9 @@ def test_groups_share_a_sigma(tmp_path: Path, route: str) -> None:
     assert fit.manifest.plan.value("groups").startswith("sha256:")
 
 
-def test_low_rank(tmp_path: Path) -> None:
-    fit = fit_into(
-        tmp_path / "fit",
-        TorchClassifier(Linear()),
-        points(shape=(1, 2, 2)),
-        plan(rank=1, lr=0.01, sub_epochs=2),
-    )
+def test_low_rank(tmp_path):
+    given = plan(rank=1, lr=0.01, sub_epochs=2)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(shape=(1, 2, 2)), given)
     assert np.linalg.matrix_rank(np.log(fit.noise.sigmas[0] / 0.3), tol=1e-9) == 1
 
 
@@ -106,52 +99,47 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("route", ["gradient", "votes"])
-def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path: Path, route: str) -> None:
+def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path, route):
     given = plan(route=route, sub_epochs=2, lr=0.01, votes=16, batch=50)
     model, data = TorchClassifier(Linear()), points()
-    whole = fit_into(tmp_path / "whole", model, data, given, execution=Execution(workers=1))
+
+    def fitted(name: str, workers: int, **options: Any) -> Any:
+        return fit_into(tmp_path / name, model, data, given, execution=Execution(workers=workers), **options)
 
     def kill(one: object) -> None:
         raise KilledError
 
+    whole = fitted("whole", 1)
     for _ in range(2):  # after sub-epochs 0 and 1
         with pytest.raises(KilledError):
-            fit_into(
-                tmp_path / "parts",
-                model,
-                data,
-                given,
-                execution=Execution(workers=3),
-                progress=FitProgress(sub_epoch=kill),
-            )
+            fitted("parts", 3, progress=FitProgress(sub_epoch=kill))
         assert read_fit(tmp_path / "parts").noise is None
-    parts = fit_into(tmp_path / "parts", model, data, given, execution=Execution(workers=2))
+    parts = fitted("parts", 2)
     assert whole.noise == parts.noise
     assert whole.history == parts.history
     assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "parts/metrics.jsonl").read_bytes()
     # A finished fit has nothing to do; its sub-epochs are kept.
-    again = fit_into(tmp_path / "whole", model, data, given)
-    assert again.noise == whole.noise
+    assert fitted("whole", 1).noise == whole.noise
     assert np.array_equal(step_sigmas(tmp_path / "whole", 2), whole.noise.sigmas)
     assert (step_sigmas(tmp_path / "whole", 0) == 0.3).all()
     lines = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
     assert [line["sub_epoch"] for line in lines] == [0, 1, 2]
 
 
-def test_another_statement_is_refused(tmp_path: Path) -> None:
-    model, data = TorchClassifier(Linear()), points()
-    fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1))
-    with pytest.raises(RunError, match=r"plan\.lr: .*\b0\.0003081\b.*\b0\.5\b"):
-        fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1, lr=0.5))
-    with pytest.raises(RunError, match=r"data\.sha256"):
-        fit_into(tmp_path / "fit", model, points(170), plan(sub_epochs=1))
-    with pytest.raises(RunError, match=r"model\.sha256"):
-        fit_into(tmp_path / "fit", TorchClassifier(Linear(steepness=2.0)), data, plan(sub_epochs=1))
-    with pytest.raises(RunError, match=r"data\.used"):
-        fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1), range(0, 100))
+def test_another_statement_is_refused(tmp_path):
+    model, data, given = TorchClassifier(Linear()), points(), plan(sub_epochs=1)
+    fit_into(tmp_path / "fit", model, data, given)
+    for other, named in (
+        ((model, data, plan(sub_epochs=1, lr=0.5)), r"plan\.lr: .*\b0\.0003081\b.*\b0\.5\b"),
+        ((model, points(170), given), r"data\.sha256"),
+        ((TorchClassifier(Linear(steepness=2.0)), data, given), r"model\.sha256"),
+        ((model, data, given, range(0, 100)), r"data\.used"),
+    ):
+        with pytest.raises(RunError, match=named):
+            fit_into(tmp_path / "fit", *other)
 
 
-def test_validation_inputs_are_kept_apart() -> None:
+def test_validation_inputs_are_kept_apart():
     fitted, kept = Streams(0).split(range(0, 300, 3), 30)
     assert len(fitted) == 70
     assert len(kept) == 30
@@ -160,7 +148,7 @@ def test_validation_inputs_are_kept_apart() -> None:
         Streams(0).split(range(16), 16)
 
 
-def test_scale_std_starts_at_a_share_of_the_spread(tmp_path: Path) -> None:
+def test_scale_std_starts_at_a_share_of_the_spread(tmp_path):
     generator = np.random.default_rng(0)
     stored = (generator.normal(size=(200, 2)) * [1000.0, 0.01] + [5000.0, 0.0]).astype(np.float32)
     data = Dataset("units", stored, (stored[:, 0] < 5000).astype(np.int64), ("high", "low"))
@@ -174,27 +162,21 @@ def test_scale_std_starts_at_a_share_of_the_spread(tmp_path: Path) -> None:
     assert fit.noise.sigmas[1] == pytest.approx(4 * start[1])
 
 
-def test_everything_wrong_is_said(tmp_path: Path) -> None:
+def test_everything_wrong_is_said(tmp_path):
     models = {"gradient": TorchClassifier(Linear()), "votes": labels_model()}
     for route, model in models.items():
         with pytest.raises(DataError, match=f"--init.*{model.name}"):
             fit_into(tmp_path / route, model, points(label=1), plan(route=route))
 
 
-def test_a_batch_without_a_right_input_is_passed_over(tmp_path: Path) -> None:
-    data = points()
-    labels = np.where(np.arange(160) < 150, 1, 0)
-    fit = fit_into(
-        tmp_path / "fit",
-        TorchClassifier(Linear()),
-        replace(data, labels=labels),
-        plan(batch=4, sub_epochs=1, lr=0.01),
-    )
+def test_a_batch_without_a_right_input_is_passed_over(tmp_path):
+    data = replace(points(), labels=np.where(np.arange(160) < 150, 1, 0))
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), data, plan(batch=4, sub_epochs=1, lr=0.01))
     assert 0 < fit.history[1].counted < 0.1
     assert np.isfinite(fit.history[1].objective)
 
 
-def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
+def test_gradients_that_are_none_and_too_many_groups_for_votes(tmp_path):
     class Root(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             # Its value is 5 everywhere, its slope ∞·0.
@@ -203,9 +185,6 @@ def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"Root.*\b0\b.*\b1\b.*--fit-by votes"):
         fit_into(tmp_path / "fit", TorchClassifier(Root()), points(), plan())
-
-
-def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"linear_function.*--fit-by votes"):
         fit_into(tmp_path / "fit", labels_model(), points(), plan())
 
@@ -215,9 +194,6 @@ def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) ->
 
     with pytest.raises(ModelError, match=r"Cut.*--fit-by votes"):
         fit_into(tmp_path / "other", TorchClassifier(Cut()), points(), plan())
-
-
-def test_too_many_groups_for_votes(tmp_path: Path) -> None:
     model = FunctionClassifier(lambda batch: np.zeros(len(batch), dtype=np.int64), "labels", 2, name="zero")
     with pytest.raises(InvalidValueError, match=r"\b1024\b.*--groups"):
         fit_into(tmp_path / "fit", model, points(32, (1, 32, 32)), plan(route="votes"))
@@ -237,12 +213,12 @@ def test_too_many_groups_for_votes(tmp_path: Path) -> None:
         ({"rank": 1, "route": "votes"}, r"\brank\b.*--fit-by votes"),
     ],
 )
-def test_plans_that_make_no_sense(changes: dict[str, Any], named: str) -> None:
+def test_plans_that_make_no_sense(changes, named):
     with pytest.raises(InvalidValueError, match=named):
         plan(**changes)
 
 
-def test_gaps_by_votes() -> None:
+def test_gaps_by_votes():
     counts = np.array([[10, 0, 0], [8, 2, 0], [5, 5, 0], [0, 10, 0]])
     labels = np.zeros(4, dtype=np.int64)
     expected = [ndtri(10.5 / 11), ndtri(8.5 / 11), ndtri(0.51), ndtri(0.51)]
@@ -250,7 +226,7 @@ def test_gaps_by_votes() -> None:
     assert vote_gaps(counts, labels, "uniform") == pytest.approx([10 / 11, 6.5 / 11, 0.5 / 11, 0.02])
 
 
-def test_several_fits_and_their_points(tmp_path: Path) -> None:
+def test_several_fits_and_their_points(tmp_path):
     for init in (0.2, 0.1):
         fit_into(tmp_path / f"{init:g}", TorchClassifier(Linear()), points(), plan(init=init, sub_epochs=2))
     fits = read_fits(tmp_path)
@@ -268,7 +244,7 @@ def test_several_fits_and_their_points(tmp_path: Path) -> None:
         read_fits(tmp_path / "empty")
 
 
-def test_the_front_by_hand() -> None:
+def test_the_front_by_hand():
     points = [
         (0.0, 0.99),  # most accurate: kept, range [0, 0]
         (5.0, 0.97),  # outside on the right: kept, range [0, 5]
@@ -281,16 +257,13 @@ def test_the_front_by_hand() -> None:
     assert pareto_front(points) == [0, 1, 3, 4]
     order = [4, 6, 0, 5, 2, 1, 3]
     assert [order[k] for k in pareto_front([points[k] for k in order])] == [0, 1, 3, 4]
-
-
-def test_the_front_of_little() -> None:
     assert pareto_front([]) == []
     assert pareto_front([(1.0, 0.5)]) == [0]
     # Equally accurate: the larger area first; the other one is outside its range still.
     assert pareto_front([(1.0, 0.5), (2.0, 0.5)]) == [1, 0]
 
 
-def test_starting_constants() -> None:
+def test_starting_constants():
     assert starting_constants("0.5") == [0.5]
     assert starting_constants("0.1,0.5") == [0.1, 0.5]
     assert starting_constants("0.1:1.0:0.1") == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -312,7 +285,7 @@ def test_starting_constants() -> None:
         ("0.001:1:0.001", r"'0\.001:1:0\.001'.*\b1000\b.*\b200\b"),
     ],
 )
-def test_starting_constants_that_make_no_sense(spec: str, named: str) -> None:
+def test_starting_constants_that_make_no_sense(spec, named):
     with pytest.raises(InvalidValueError, match=f"init.*{named}"):
         starting_constants(spec)
 

@@ -1,7 +1,5 @@
 """Networks in int8: what the statement says is so, and the file is certified like any model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
@@ -36,7 +34,7 @@ def inputs(count: int = 40) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory) -> Path:
     return quantize(network(), inputs(), 0.5, **FEW).save(tmp_path_factory.mktemp("int8") / "fit")
 
 
@@ -49,7 +47,7 @@ def operators(path: Path) -> list[str]:
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-def test_all_layers_are_in_int8_with_a_scale_for_each_channel(saved: Path) -> None:
+def test_all_layers_are_in_int8_with_a_scale_for_each_channel(saved):
     graph = onnx.load(saved).graph
     held = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
     weights = [
@@ -69,7 +67,7 @@ def test_all_layers_are_in_int8_with_a_scale_for_each_channel(saved: Path) -> No
     assert graph.node[-1].op_type == "Gemm", "scores are not rounded"
 
 
-def test_the_statement_says_what_it_was_made_from(saved: Path) -> None:
+def test_the_statement_says_what_it_was_made_from(saved):
     told = statement(saved)
     assert told["sha256"] == hashlib.sha256(saved.read_bytes()).hexdigest()
     assert told["model_fingerprint"] == adapt(network(), "hard").fingerprint(SHAPE)
@@ -81,7 +79,7 @@ def test_the_statement_says_what_it_was_made_from(saved: Path) -> None:
     assert other["calibration"]["sha256"] != told["calibration"]["sha256"]
 
 
-def test_the_statement_compares_the_votes_of_both_networks() -> None:
+def test_the_statement_compares_the_votes_of_both_networks():
     """Against a count of its own: the same rows, the module, and onnxruntime."""
     import onnxruntime
 
@@ -124,7 +122,7 @@ class Sensitive(nn.Module):
         return scores
 
 
-def test_sensitive_layers_stay_in_float() -> None:
+def test_sensitive_layers_stay_in_float():
     plain = quantize(Sensitive(), inputs(), 0.5, **FEW).statement
     asked = quantize(Sensitive(), inputs(), 0.5, agreement=95, **FEW).statement
     assert plain["held_out"]["agreement_percent"]["mean"] < 95
@@ -135,7 +133,7 @@ def test_sensitive_layers_stay_in_float() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_votes_are_equal_over_workers_and_openvino_casts_them(saved: Path, workers: int) -> None:
+def test_votes_are_equal_over_workers_and_openvino_casts_them(saved, workers):
     pytest.importorskip("openvino")
 
     def cast(count: int, batch: int | None = None) -> list[Any]:
@@ -152,7 +150,7 @@ def test_votes_are_equal_over_workers_and_openvino_casts_them(saved: Path, worke
         assert other.prepare(SHAPE).numerics.route == "onnxruntime"
 
 
-def test_what_cannot_be_quantised_is_rejected(saved: Path) -> None:
+def test_what_cannot_be_quantised_is_rejected(saved):
     with pytest.raises(ModelError, match=r"model\.onnx.*quantised"):
         quantize(saved, inputs(), 0.5, **FEW)
     with pytest.raises(ModelError, match=r"\bint8\b.*ONNX"):
@@ -163,7 +161,7 @@ def test_what_cannot_be_quantised_is_rejected(saved: Path) -> None:
         quantize(network(), inputs(), 0.5, agreement=101, **FEW)
 
 
-def test_dynamic_quantisation_is_rejected_with_the_remedy(tmp_path: Path, saved: Path) -> None:
+def test_dynamic_quantisation_is_rejected_with_the_remedy(tmp_path, saved):
     from onnxruntime.quantization import quantize_dynamic
 
     plain, dynamic = tmp_path / "plain.onnx", tmp_path / "dynamic.onnx"
@@ -173,9 +171,7 @@ def test_dynamic_quantisation_is_rejected_with_the_remedy(tmp_path: Path, saved:
         adapt(dynamic, "hard")
 
 
-def test_the_command_writes_a_model_that_certifies_verifies_and_replays(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_model_that_certifies_verifies_and_replays(digits_model, tmp_path, capsys):
     words = ["--calibration", "100", "--validation", "10", "--votes", "50", "--json"]
     main(["fit", "int8", str(digits_model), "--out", str(tmp_path / "fit"), *words])
     told = json.loads(capsys.readouterr().out)

@@ -1,7 +1,5 @@
 """The certified area and its surrogate, against numpy by hand and finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -25,15 +23,11 @@ from smoothcert.smoothing.fits.objective import (
 from .toys import WEIGHTS, Linear
 
 
-def test_the_area_is_the_log_volume_up_to_the_unit_ball() -> None:
+def test_the_area_is_the_log_volume_up_to_the_unit_ball():
     sigmas, gap = np.array([0.5, 2.0, 0.1]), 1.3
     region = Ellipsoid(np.zeros(3), gap * sigmas)
     unit = math.log(4 / 3 * math.pi)
     assert certified_area(sigmas, gap) + unit == pytest.approx(region.log_volume(), rel=1e-12)
-
-
-def test_the_area_of_uniform_noise_is_that_of_its_half_widths() -> None:
-    # An ℓ1 ball stretched to semi-axes λ_i·gap, λ = √3σ: Σ ln(√3·σ_i·gap).
     expected = math.log(3**0.5 * 0.5 * 0.4) + math.log(3**0.5 * 2.0 * 0.4)
     assert certified_area(np.array([0.5, 2.0]), 0.4, "uniform") == pytest.approx(expected, rel=1e-12)
 
@@ -45,7 +39,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 @pytest.mark.parametrize("beta", [1.0, 3.0])
-def test_gaps_by_hand(noise: str, beta: float) -> None:
+def test_gaps_by_hand(noise, beta):
     logits = np.random.default_rng(1).normal(scale=1.5, size=(9, 40, 3))
     logits[:, :25, 0] += 2.0
     labels = np.zeros(40, dtype=np.int64)
@@ -61,7 +55,7 @@ def test_gaps_by_hand(noise: str, beta: float) -> None:
     assert found.numpy()[expected] == pytest.approx(np.log(gap[expected]), rel=1e-10)
 
 
-def test_nothing_infinite_at_the_edges() -> None:
+def test_nothing_infinite_at_the_edges():
     """p̂ = 1, p̂ = ½, p̂ just below ½ while most votes are right, and p̂ = 0."""
     sure = torch.tensor([[100.0, 0.0]]).expand(4, 2)
     torn = torch.tensor([[0.0, 0.0]]).expand(4, 2)
@@ -79,7 +73,7 @@ def test_nothing_infinite_at_the_edges() -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_the_gradient_against_finite_differences(noise: str) -> None:
+def test_the_gradient_against_finite_differences(noise):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3)).double().requires_grad_(False)
     x, unit = torch.randn(12, 5).double(), torch.randn(7, 12, 5).double()
@@ -99,7 +93,7 @@ def test_the_gradient_against_finite_differences(noise: str) -> None:
         assert float(slope.gradient[i]) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-def test_the_mean_softmax_of_a_steep_linear_model_is_its_probability() -> None:
+def test_the_mean_softmax_of_a_steep_linear_model_is_its_probability():
     """p_A = Φ(m/‖σ⊙w‖), so the surrogate agrees with the closed form."""
     w, sigmas = np.array(WEIGHTS), np.array([0.1, 0.4, 0.5, 0.9])
     x = torch.full((1, 4), 0.1)
@@ -113,7 +107,7 @@ def test_the_mean_softmax_of_a_steep_linear_model_is_its_probability() -> None:
     assert slope.log_gap == pytest.approx(math.log(exact), abs=0.02)
 
 
-def test_slopes_add_up() -> None:
+def test_slopes_add_up_and_need_a_gradient():
     torch.manual_seed(1)
     x, unit, labels = torch.randn(8, 4), torch.randn(6, 8, 4), torch.zeros(8, dtype=torch.int64)
     sigmas = torch.full((4,), 0.2).double()
@@ -126,8 +120,6 @@ def test_slopes_add_up() -> None:
     assert (joined.counted, joined.right, joined.inputs) == (whole.counted, whole.right, whole.inputs)
     assert joined.gradient.numpy() == pytest.approx(whole.gradient.numpy(), rel=1e-4, abs=1e-6)
 
-
-def test_a_model_that_cuts_the_gradient() -> None:
     class Cut(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.stack([x.sum(1), -x.sum(1)], 1).detach()
@@ -135,13 +127,10 @@ def test_a_model_that_cuts_the_gradient() -> None:
     one = torch.ones(2, 4)
     with pytest.raises(ModelError):
         gap_slope(Cut(), one, torch.zeros(2, dtype=torch.int64), one[None], torch.ones(4), "gaussian")
-
-
-def test_the_least_probability_leaves_a_gap() -> None:
     assert ndtri(LEAST_PROBABILITY) > 0.02
 
 
-def test_a_group_shares_its_factor_and_sums_its_gradients() -> None:
+def test_a_group_shares_its_factor_and_sums_its_gradients():
     scales = GroupScales(np.array([0.1, 0.2, 0.3]), np.array([0, 1, 0]))
     (theta,) = scales.parameters()
     assert scales.sigmas([theta]).tolist() == [0.1, 0.2, 0.3]
@@ -153,7 +142,7 @@ def test_a_group_shares_its_factor_and_sums_its_gradients() -> None:
     assert gradient.tolist() == [101.0, 10.0]
 
 
-def test_low_rank_starts_constant_and_stays_of_its_rank() -> None:
+def test_low_rank_starts_constant_and_stays_of_its_rank():
     scales = LowRankScales(np.full((2, 6, 5), 0.3), 2, seed=0)
     u, v = scales.parameters()
     assert (scales.sigmas([u, v]) == 0.3).all()
@@ -166,7 +155,7 @@ def test_low_rank_starts_constant_and_stays_of_its_rank() -> None:
         assert np.linalg.matrix_rank(channel, tol=1e-9) == 2
 
 
-def test_scales_that_make_no_sense() -> None:
+def test_scales_that_make_no_sense():
     with pytest.raises(InvalidValueError, match=r"rank.*\(4,\).*--groups"):
         LowRankScales(np.ones(4), 1, 0)
     with pytest.raises(InvalidValueError, match=r"rank.*\b3\b.*\b4\b"):

@@ -1,7 +1,5 @@
 """A memory in each kind of store; a PostgreSQL server for the tests that want one, started once by each worker."""
 
-from __future__ import annotations
-
 import itertools
 import sqlite3
 from collections.abc import Iterator
@@ -65,5 +63,5 @@ _SYSTEM = {"postgres"}
         pytest.param(name, marks=pytest.mark.system) if name in _SYSTEM else name for name in STORES.names()
     ]
 )
-def place(request: pytest.FixtureRequest) -> Place:
+def place(request) -> Place:
     return PLACES[request.param](request)

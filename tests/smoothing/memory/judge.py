@@ -1,7 +1,5 @@
 """An independent judge of ball geometry: whole-number arithmetic on the exact values of the floats."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, in a temporary directory, reachable through a unix socket only."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

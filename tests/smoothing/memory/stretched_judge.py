@@ -1,7 +1,5 @@
 """A judge of ellipsoids and cross-polytopes by other proofs than the library's, verified in exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every registered store keeps what it acknowledged, refuses what isn't its own, and notices what is missing."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Any
@@ -25,10 +23,10 @@ from smoothcert.smoothing.stores.base import (
 )
 from smoothcert.smoothing.stores.sqlite import SqliteStore
 from tests.processes import _FORKSERVER as FORKSERVER
-from tests.smoothing.memory.toys import Place, never, saying, statement
+from tests.smoothing.memory.toys import never, saying, statement
 
 
-def test_an_address_is_taken_by_one_kind_of_store(place: Place) -> None:
+def test_an_address_is_taken_by_one_kind_of_store(place):
     (kind,) = (STORES[name] for name in STORES if STORES[name].takes(place.address))
     with place.open() as memory:
         assert type(memory.store) is kind
@@ -38,7 +36,7 @@ def test_an_address_is_taken_by_one_kind_of_store(place: Place) -> None:
             open_store(strange, statement())
 
 
-def test_rows_are_looked_up_and_chained_as_they_were_appended(place: Place) -> None:
+def test_rows_are_looked_up_and_chained_as_they_were_appended(place):
     payloads = [bytes([k]) * (k + 1) for k in range(5)]
     store = open_store(place.address, statement())
     assert store.head() == genesis(statement())
@@ -67,7 +65,7 @@ def _append_and_die(store: Store) -> None:
     raise KeyboardInterrupt
 
 
-def test_answers_are_there_after_reopening_to_the_last_bit(place: Place) -> None:
+def test_answers_are_there_after_reopening_to_the_last_bit(place):
     x = np.array([0.1, 1 / 3])
     with place.open() as memory:
         first = memory.answer(x, saying(2, 0.3), facts=lambda c: {"sigma": 0.5})
@@ -89,7 +87,7 @@ def test_answers_are_there_after_reopening_to_the_last_bit(place: Place) -> None
         assert memory.stored_answer(1).facts == {"certified_radius": (0.3).hex(), "sigma": 0.5}
 
 
-def test_another_process_s_answers_are_seen_before_every_decision(place: Place) -> None:
+def test_another_process_s_answers_are_seen_before_every_decision(place):
     with place.open() as one, place.open() as other:
         assert one.look_up(np.zeros(2)) is None
         other.answer(np.zeros(2), saying(1, 1.0))
@@ -99,7 +97,7 @@ def test_another_process_s_answers_are_seen_before_every_decision(place: Place) 
         assert len(one) == len(other) == 2
 
 
-def test_what_is_stored_while_certifying_is_respected(place: Place) -> None:
+def test_what_is_stored_while_certifying_is_respected(place):
     with place.open() as slow, place.open() as fast:
 
         def certify_slowly(x: np.ndarray) -> Any:
@@ -125,9 +123,7 @@ def test_what_is_stored_while_certifying_is_respected(place: Place) -> None:
         assert slow.answer(np.array([-9.0, 9.0]), overtaken_and_abstaining).predicted == 2
 
 
-def test_what_is_stored_just_before_the_transaction_is_respected(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stored_just_before_the_transaction_is_respected(place, monkeypatch):
     """The last moment at which another process can be faster."""
     with place.open() as slow, place.open() as fast:
         begin = slow._store.exclusive
@@ -141,7 +137,7 @@ def test_what_is_stored_just_before_the_transaction_is_respected(
         assert (answer.source, answer.radius) == ("shrunk", pytest.approx(0.5))
 
 
-def test_an_answer_is_committed_before_it_is_given(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_committed_before_it_is_given(place, monkeypatch):
     with place.open() as memory:
         answer = memory.answer(np.zeros(2), saying(0, 1.0))
         with place.open() as witness:  # another connection sees only what is committed
@@ -174,13 +170,8 @@ TAMPERINGS = {
         "UPDATE $records SET payload = (SELECT payload FROM $records WHERE id = 4) WHERE id = 2"
     ],
     "row doubled": ["INSERT INTO $records SELECT 6, payload, hash FROM $records WHERE id = 5"],
-    "truncated, head put back by number": [
-        "DELETE FROM $records WHERE id > 3",
-        "UPDATE $head SET count = 3",
-    ],
-    "stale head": [
-        "UPDATE $head SET count = 4, hash = (SELECT hash FROM $records WHERE id = 4)",
-    ],
+    "truncated, head put back by number": ["DELETE FROM $records WHERE id > 3", "UPDATE $head SET count = 3"],
+    "stale head": ["UPDATE $head SET count = 4, hash = (SELECT hash FROM $records WHERE id = 4)"],
     "head deleted": ["DELETE FROM $head"],
     "statement edited": ["UPDATE $statement SET text = '{}'"],
     "statement deleted": ["DELETE FROM $statement"],
@@ -188,7 +179,7 @@ TAMPERINGS = {
 
 
 @pytest.mark.parametrize("how", TAMPERINGS)
-def test_tampering_is_noticed_on_opening(place: Place, how: str) -> None:
+def test_tampering_is_noticed_on_opening(place, how):
     place.filled()
     place.tamper(*TAMPERINGS[how])
     with pytest.raises(StoreError) as caught:
@@ -205,7 +196,7 @@ def test_tampering_is_noticed_on_opening(place: Place, how: str) -> None:
         if "statement" not in h and h not in ("rows swapped", "payload swapped", "row deleted")
     ],
 )
-def test_tampering_under_way_is_noticed_before_the_next_answer_is_stored(place: Place, how: str) -> None:
+def test_tampering_under_way_is_noticed_before_the_next_answer_is_stored(place, how):
     place.filled()
     with place.open() as memory:
         place.tamper(*TAMPERINGS[how])
@@ -217,7 +208,7 @@ def test_tampering_under_way_is_noticed_before_the_next_answer_is_stored(place: 
 
 
 @pytest.mark.parametrize("how", ["row deleted", "rows swapped", "payload swapped"])
-def test_a_record_changed_under_way_is_noticed_when_it_matters(place: Place, how: str) -> None:
+def test_a_record_changed_under_way_is_noticed_when_it_matters(place, how):
     place.filled()
     with place.open() as memory:
         place.tamper(*TAMPERINGS[how])
@@ -225,7 +216,7 @@ def test_a_record_changed_under_way_is_noticed_when_it_matters(place: Place, how
             [memory.look_up(np.array([float(i), 0.0])) for i in range(5)]
 
 
-def test_one_changed_bit_is_noticed(place: Place) -> None:
+def test_one_changed_bit_is_noticed(place):
     place.filled()
     with place.open() as memory:
         payload = bytearray(memory._store.fetch([2])[0].payload)
@@ -236,7 +227,7 @@ def test_one_changed_bit_is_noticed(place: Place) -> None:
         place.open()
 
 
-def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place: Place) -> None:
+def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place):
     place.filled()
     with place.open() as memory:
         first, second = memory._store.fetch([1, 2])
@@ -249,7 +240,7 @@ def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place: Place)
         place.open()
 
 
-def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place: Place) -> None:
+def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place):
     head = place.filled()
     with place.open() as memory:
         place.tamper(
@@ -262,25 +253,22 @@ def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place: Plac
         RegionMemory.open(place.address, statement(), known=head)
 
 
-@pytest.mark.parametrize(
-    ("other", "named"),
-    [
+def test_another_statement_is_refused_by_name(place):
+    place.filled(1)
+    for other, named in (
         ({"model_sha256": "cd" * 32}, "model_sha256"),
         ({"shape": (3,)}, "input_shape"),
         ({"norm": "l1"}, "norm.*'l2'.*'l1'"),
         ({"noise": "laplace"}, "noise"),
         ({"preprocessing": "scaled to [-1, 1]"}, "preprocessing"),
-    ],
-)
-def test_another_statement_is_refused_by_name(place: Place, other: dict[str, Any], named: str) -> None:
-    place.filled(1)
-    with pytest.raises(StoreError, match=named) as caught:
-        place.open(**other)
-    assert not isinstance(caught.value, IncompleteMemoryError)
+    ):
+        with pytest.raises(StoreError, match=named) as caught:
+            place.open(**other)
+        assert not isinstance(caught.value, IncompleteMemoryError)
     place.open().close()
 
 
-def test_a_long_held_store_is_an_error_and_nothing_is_lost(place: Place) -> None:
+def test_a_long_held_store_is_an_error_and_nothing_is_lost(place):
     with place.open() as holder, place.open() as waiting:
         store: Any = waiting._store
         if isinstance(store, SqliteStore):
@@ -293,14 +281,14 @@ def test_a_long_held_store_is_an_error_and_nothing_is_lost(place: Place) -> None
         assert waiting.answer(np.zeros(2), saying(0, 1.0)).source == "certified"
 
 
-def test_rows_are_appended_in_transactions_only(place: Place) -> None:
+def test_rows_are_appended_in_transactions_only(place):
     store = open_store(place.address, statement())
     with pytest.raises(InvalidValueError, match=r"exclusive\(\)"):
         store.append(Row(1, b"", b""))
     store.close()
 
 
-def test_threads_may_share_a_memory(place: Place) -> None:
+def test_threads_may_share_a_memory(place):
     failures: list[BaseException] = []
     with place.open() as memory:
 
@@ -325,7 +313,7 @@ def test_threads_may_share_a_memory(place: Place) -> None:
 
 
 @pytest.mark.system
-def test_processes_that_make_a_store_at_once_make_one(place: Place) -> None:
+def test_processes_that_make_a_store_at_once_make_one(place):
     workers = [FORKSERVER.Process(target=_open_and_answer, args=(place.address, i)) for i in range(4)]
     for worker in workers:
         worker.start()
@@ -341,7 +329,7 @@ def _open_and_answer(address: str, number: int) -> None:
         memory.answer(np.full(2, float(number)), saying(number, 0.1))
 
 
-def test_heads_are_read_strictly() -> None:
+def test_heads_are_read_strictly():
     head = Head(3, bytes(range(32)))
     assert Head.parse(str(head)) == head
     for text in ("", "3", "x:00", f"-1:{'00' * 32}", "3:0011"):

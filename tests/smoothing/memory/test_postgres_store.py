@@ -1,7 +1,5 @@
 """What only a server can do: go away, be configured to forget, have odd names."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
@@ -13,12 +11,11 @@ import pytest
 from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.smoothing.memory import RegionMemory
 from smoothcert.smoothing.stores.base import StoreError, open_store
-from tests.smoothing.memory.postgres_server import Server
 from tests.smoothing.memory.toys import never, saying, statement
 
 
 @pytest.mark.system
-def test_a_server_that_goes_away_and_comes_back(server: Server, schema: str) -> None:
+def test_a_server_that_goes_away_and_comes_back(server, schema):
     with RegionMemory.open(f"{server.url}#{schema}", statement()) as memory:
         memory.answer(np.zeros(2), saying(0, 1.0))
         server.stop(signal.SIGQUIT)
@@ -37,7 +34,7 @@ def test_a_server_that_goes_away_and_comes_back(server: Server, schema: str) -> 
 
 
 @pytest.mark.system
-def test_a_server_that_may_forget_is_not_trusted(server: Server, schema: str) -> None:
+def test_a_server_that_may_forget_is_not_trusted(server, schema):
     import psycopg
 
     def set_everywhere(command: str, fsync: str) -> None:
@@ -67,20 +64,20 @@ def test_a_server_that_may_forget_is_not_trusted(server: Server, schema: str) ->
             set_everywhere("ALTER SYSTEM RESET fsync", "on")
 
 
-def test_a_schema_s_name_can_t_carry_sql() -> None:
+def test_a_schema_s_name_can_t_carry_sql():
     pytest.importorskip("psycopg")
     with pytest.raises(InvalidValueError, match="DROP TABLE b"):
         open_store('postgresql:///x#a"; DROP TABLE b', statement())
 
 
-def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_driver_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[postgres\]"):
         open_store("postgresql:///x", statement())
 
 
 @pytest.mark.system
-def test_a_database_or_user_that_isnt_there_is_no_server_that_is_away(server: Server) -> None:
+def test_a_database_or_user_that_isnt_there_is_no_server_that_is_away(server):
     start, _, _ = server.url.rpartition("/")
     before, slash, after = server.url.partition("/postgres")
     missing = f"{before}/nowhere{after}" if slash else f"{start}/nowhere"

@@ -1,7 +1,5 @@
 """What only a file can suffer: lost logs, replaced and damaged files, full disks, forks."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing
@@ -17,7 +15,7 @@ from smoothcert.smoothing.stores.sqlite import SqliteStore
 from tests.smoothing.memory.toys import saying, statement
 
 
-def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
+def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path):
     """The write-ahead file holds rows and head alike: what is left without it is valid, and too old."""
     path, copy = tmp_path / "memory.sqlite", tmp_path / "copy.sqlite"
     with RegionMemory.open(path, statement()) as memory:
@@ -44,7 +42,7 @@ def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
         RegionMemory.open(path, statement())
 
 
-def test_a_witness_that_another_process_is_about_to_write_is_none_yet(tmp_path: Path) -> None:
+def test_a_witness_that_another_process_is_about_to_write_is_none_yet(tmp_path):
     path, witness = tmp_path / "memory.sqlite", tmp_path / "memory.sqlite.head"
     witness.touch()
     with RegionMemory.open(path, statement()) as memory:
@@ -54,7 +52,7 @@ def test_a_witness_that_another_process_is_about_to_write_is_none_yet(tmp_path: 
         RegionMemory.open(path, statement())
 
 
-def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
+def test_a_file_replaced_under_way_is_noticed(tmp_path):
     path = tmp_path / "memory.sqlite"
     with RegionMemory.open(path, statement()) as memory:
         memory.answer(np.zeros(2), saying(0, 1.0))
@@ -64,7 +62,7 @@ def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
             memory.look_up(np.zeros(2))
 
 
-def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_memory_is_refused(tmp_path):
     other = tmp_path / "other.sqlite"
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE records (x)")
@@ -79,7 +77,7 @@ def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
         RegionMemory.open(tmp_path / "nowhere" / "memory.sqlite", statement())
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing(tmp_path):
     with RegionMemory.open(tmp_path / "memory.sqlite", statement((1, 28, 28))) as memory:
         memory.answer(np.zeros((1, 28, 28)), saying(0, 1.0))
         store: Any = memory._store
@@ -93,7 +91,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         assert len(memory) == before + 1
 
 
-def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
+def test_a_damaged_file_is_noticed(tmp_path):
     path = tmp_path / "memory.sqlite"
     with RegionMemory.open(path, statement((1, 28, 28))) as memory:
         for i in range(20):
@@ -105,21 +103,18 @@ def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
         RegionMemory.open(path, statement((1, 28, 28)))
 
 
-def test_the_log_is_flushed_at_every_commit(tmp_path: Path) -> None:
+def test_the_log_is_flushed_at_every_commit_and_no_memory_survives_a_fork(tmp_path):
     with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
         store: Any = memory._store
         assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_a_memory_doesn_t_survive_a_fork(tmp_path: Path) -> None:
     with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
         memory._store._process -= 1
         with pytest.raises(StoreError, match="fork"):
             memory.look_up(np.zeros(2))
 
 
-def test_a_memory_made_while_another_process_looks_is_no_stranger(tmp_path: Path) -> None:
+def test_a_memory_made_while_another_process_looks_is_no_stranger(tmp_path):
     path = tmp_path / "memory.sqlite"
 
     class Meanwhile(sqlite3.Connection):
@@ -146,21 +141,20 @@ def test_a_memory_made_while_another_process_looks_is_no_stranger(tmp_path: Path
     assert Meanwhile.looked
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE records SET payload = 1000000000000 WHERE id = 1",
-        "UPDATE records SET payload = 'text' WHERE id = 1",
-        "UPDATE records SET hash = 7 WHERE id = 1",
-        "UPDATE head SET hash = 1000000000000",
-        "UPDATE head SET count = 'one'",
-    ],
-)
-def test_values_of_another_kind_than_their_columns_are_refused(change: str, tmp_path: Path) -> None:
-    path = tmp_path / "memory.sqlite"
-    with RegionMemory.open(path, statement()) as memory:
-        memory.answer(np.zeros(2), saying(0, 1.0))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        assert connection.execute(change).rowcount == 1
-    with pytest.raises(IncompleteMemoryError, match=r"memory\.sqlite"):
-        RegionMemory.open(path, statement())
+def test_values_of_another_kind_than_their_columns_are_refused(tmp_path):
+    for number, change in enumerate(
+        (
+            "UPDATE records SET payload = 1000000000000 WHERE id = 1",
+            "UPDATE records SET payload = 'text' WHERE id = 1",
+            "UPDATE records SET hash = 7 WHERE id = 1",
+            "UPDATE head SET hash = 1000000000000",
+            "UPDATE head SET count = 'one'",
+        )
+    ):
+        path = tmp_path / f"{number}.sqlite"
+        with RegionMemory.open(path, statement()) as memory:
+            memory.answer(np.zeros(2), saying(0, 1.0))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            assert connection.execute(change).rowcount == 1
+        with pytest.raises(IncompleteMemoryError, match=rf"{number}\.sqlite"):
+            RegionMemory.open(path, statement())

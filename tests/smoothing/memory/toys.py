@@ -1,7 +1,5 @@
 """Certificates without a model, memories in any store with a way to tamper, and an adversary who knows the memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

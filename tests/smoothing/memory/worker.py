@@ -1,7 +1,5 @@
 """One serving process: asks without pause, and writes down every answer it was given. It is there to be killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

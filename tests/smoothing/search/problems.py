@@ -1,7 +1,5 @@
 """Problems that a search can be held against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,10 +1,7 @@
 """Every registered search keeps the same promises."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,19 +38,23 @@ def quick(name: str) -> SigmaSearch:
 
 @pytest.mark.parametrize("name", SEARCHES.names())
 class TestEverySearch:
-    def test_is_a_frozen_dataclass_with_defaults(self, name: str) -> None:
+    def test_is_a_frozen_dataclass_that_a_plan_states_and_reads_back(self, name):
         search = SEARCHES[name]()
-        assert dataclasses.replace(search) == search
         with pytest.raises(dataclasses.FrozenInstanceError):
             search.factor = 2.0
         stated = search.as_json()
-        assert stated["sigma_search"] == name
-        assert {f"sigma_search.{f.name}" for f in dataclasses.fields(search)} == set(stated) - {
-            "sigma_search"
-        }
+        fields = {f"sigma_search.{f.name}" for f in dataclasses.fields(search)}
+        assert set(stated) == fields | {"sigma_search"}
+        stated = json.loads(json.dumps(CertifyPlan(Gaussian(0.5), search=quick(name)).as_json()))
+        assert stated["sigma_search"] == name == search_name(quick(name))
+        knobs = {k.partition(".")[2]: v for k, v in stated.items() if k.startswith("sigma_search.")}
+        assert from_mapping(SEARCHES[name], knobs, name) == quick(name)
+        for factor in (1.0, 0.0, -2.0, 65.0, float("nan"), float("inf")):
+            with pytest.raises(InvalidValueError, match=f"factor.*{factor}"):
+                SEARCHES[name](factor=factor)
 
     @pytest.mark.slow
-    def test_the_batch_the_order_and_the_workers_change_nothing(self, name: str, digits_model: Path) -> None:
+    def test_the_batch_the_order_and_the_workers_change_nothing(self, name, digits_model):
         module, _ = load_model(digits_model)
         data = load("digits", "test")
         inputs = [(i, data.input(i)) for i in range(18, 66, 6)]  # a few of them move in every search
@@ -71,7 +72,7 @@ class TestEverySearch:
         for part in (inputs[:1], inputs[4:5], inputs[6:7], inputs[3:7]):
             assert searched(part) == {index: together[index] for index, _ in part}
 
-    def test_sigma_stays_in_range_and_improves_or_stays(self, name: str) -> None:
+    def test_sigma_stays_in_range_and_improves_or_stays(self, name):
         asked = problem(Sure())
         for found in quick(name).search(asked, origin(*range(5))):
             assert 0.125 <= found.sigma <= 2
@@ -79,13 +80,13 @@ class TestEverySearch:
             assert found.radius >= found.start_radius
             assert found.evaluations <= quick(name).evaluations
 
-    @pytest.mark.parametrize("noise", NOISES.names())
-    def test_every_noise(self, name: str, noise: str) -> None:
-        (found,) = quick(name).search(problem(Sure(), noise=noise), origin(0))
-        assert found.reason == "improved"
-        assert found.sigma > 0.5
+    def test_every_noise(self, name):
+        for noise in NOISES.names():
+            (found,) = quick(name).search(problem(Sure(), noise=noise), origin(0))
+            assert found.reason == "improved"
+            assert found.sigma > 0.5
 
-    def test_an_input_that_abstains_keeps_its_sigma(self, name: str) -> None:
+    def test_an_input_that_abstains_keeps_its_sigma(self, name):
         class Coin(nn.Module):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 return torch.stack([x[:, 0], -x[:, 0]], 1)
@@ -94,20 +95,9 @@ class TestEverySearch:
         found = quick(name).search(problem(Coin(), n=20), origin(*range(8)))
         assert {(one.reason, one.sigma) for one in found} == {("abstains", 0.5)}
 
-    def test_a_factor_out_of_range_is_refused(self, name: str) -> None:
-        for factor in (1.0, 0.0, -2.0, 65.0, float("nan"), float("inf")):
-            with pytest.raises(InvalidValueError, match=f"factor.*{factor}"):
-                SEARCHES[name](factor=factor)
-
-    def test_the_number_of_evaluations_is_heard(self, name: str) -> None:
+    def test_the_number_of_evaluations_is_heard(self, name):
         heard: list[int] = []
         search = quick(name)
         classifier = SmoothedClassifier(Sure(), sigma=0.5, n0=10, n=100, search=search)
         list(classifier.certify_each([(i, np.zeros(2)) for i in range(3)], heard.append))
         assert sum(heard) == 3 * (search.evaluations + 110)
-
-    def test_a_plan_states_it_and_it_is_read_back(self, name: str) -> None:
-        stated = json.loads(json.dumps(CertifyPlan(Gaussian(0.5), search=quick(name)).as_json()))
-        assert stated["sigma_search"] == name == search_name(quick(name))
-        knobs = {k.partition(".")[2]: v for k, v in stated.items() if k.startswith("sigma_search.")}
-        assert from_mapping(SEARCHES[name], knobs, name) == quick(name)

@@ -1,10 +1,6 @@
 """A σ for each coordinate of each input: what it finds where the answer is known, and when it keeps the ball."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +39,7 @@ def points(count: int) -> list[tuple[int, np.ndarray]]:
     return [(index, np.full(4, 1.0 + 0.1 * index)) for index in range(count)]
 
 
-def test_a_linear_classifier_gets_noise_where_it_does_not_look() -> None:
+def test_a_linear_classifier_gets_noise_where_it_does_not_look():
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
     found = EllipsoidSearch(samples=16).search(asked, points(8))
     for one in found:
@@ -59,7 +55,7 @@ def test_a_linear_classifier_gets_noise_where_it_does_not_look() -> None:
         assert 1.35 < gain <= best
 
 
-def test_a_direction_that_no_axis_helps_keeps_the_ball() -> None:
+def test_a_direction_that_no_axis_helps_keeps_the_ball():
     """With equal weights the ball is best: an ellipsoid is taken only where luck promises more."""
     asked = problem(Linear(np.full(4, 0.5)), (4,), sigma=0.5, n=10_000)
     found = EllipsoidSearch(steps=20).search(asked, points(12))
@@ -68,7 +64,7 @@ def test_a_direction_that_no_axis_helps_keeps_the_ball() -> None:
             assert one.noise.largest_sigma / one.noise.smallest_sigma < 1.5
 
 
-def test_which_ellipsoids_are_taken() -> None:
+def test_which_ellipsoids_are_taken():
     plain, weighted = EllipsoidSearch(), EllipsoidSearch(kappa=1.0)
     assert plain._better(1.1, 0.2, 1.0)
     assert not plain._better(1.0, 0.9, 1.0)
@@ -77,9 +73,6 @@ def test_which_ellipsoids_are_taken() -> None:
     covering = EllipsoidSearch(cover=True)
     assert not covering._better(1.5, 0.99, 1.0)
     assert covering._better(1.5, 1.0, 1.0)
-
-
-def test_kappa_keeps_shapes_rounder() -> None:
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
     shapes = []
     for kappa in (0.0, 4.0):
@@ -91,9 +84,7 @@ def test_kappa_keeps_shapes_rounder() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
-    digits_model: Path, tmp_path: Path
-) -> None:
+def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(digits_model, tmp_path):
     module, _ = load_model(digits_model)
     data = load("digits", "test")
     search = EllipsoidSearch(steps=30, check_votes=32)
@@ -123,7 +114,7 @@ def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
     assert (again.radius, again.evidence.volume_radius) == (recorded.radius, recorded.volume_radius)
 
 
-def test_a_vector_that_was_exchanged_is_noticed(tmp_path: Path) -> None:
+def test_a_vector_that_was_exchanged_is_noticed(tmp_path):
     noise = DiagonalGaussian(np.array([0.1, 0.4]))
     one = SearchResult(3, noise.sigma, "improved", 0.1, 0.2, 10, noise)
     append_search(tmp_path, one)
@@ -135,7 +126,7 @@ def test_a_vector_that_was_exchanged_is_noticed(tmp_path: Path) -> None:
     }  # 3 is searched again
 
 
-def test_gradients_that_are_no_numbers_keep_the_ball() -> None:
+def test_gradients_that_are_no_numbers_keep_the_ball():
     class Bad(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             odd = torch.sqrt(0 * x[:, 0])
@@ -143,24 +134,15 @@ def test_gradients_that_are_no_numbers_keep_the_ball() -> None:
 
     (one,) = EllipsoidSearch(steps=2).search(problem(Bad(), (4,)), points(1))
     assert one.noise is None
+    for knob, value in (("kappa", -1.0), ("steps", 0), ("lr", 0.0)):
+        with pytest.raises(InvalidValueError, match=rf"\b{knob}\b.*{value}"):
+            EllipsoidSearch(**{knob: value})
 
 
-@pytest.mark.parametrize(
-    ("knob", "value"),
-    [("kappa", -1.0), ("steps", 0), ("lr", 0.0)],
-)
-def test_knobs_that_make_no_sense(knob: str, value: Any) -> None:
-    with pytest.raises(InvalidValueError, match=rf"\b{knob}\b.*{value}"):
-        EllipsoidSearch(**{knob: value})
-
-
-def test_models_in_float64() -> None:
+def test_models_in_float64_and_uniform_noise():
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000, numerics=Numerics("float64"))
     found = EllipsoidSearch(samples=16).search(asked, points(4))
     assert all(one.noise is not None for one in found)
-
-
-def test_uniform_noise() -> None:
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000, noise="uniform")
     found = EllipsoidSearch(samples=8).search(asked, points(4))
     taken = [one.noise for one in found if one.noise is not None]

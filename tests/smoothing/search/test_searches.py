@@ -1,7 +1,5 @@
 """What each search does where the answer is known; what all of them promise: test_contract.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ class BadSlope(nn.Module):
         return torch.stack([1 + odd, odd], 1)
 
 
-def test_gradient_steps_are_the_papers() -> None:
+def test_gradient_steps_are_the_papers():
     # Confident everywhere: both means are clamped, so each step adds lr/2 (Φ⁻¹(.98) − Φ⁻¹(.02)).
     (found,) = GradientSearch(steps=900, check_votes=16).search(problem(Sure()), origin(3))
     assert found.sigma == pytest.approx(0.5 + 900 * 1e-4 * ndtri(0.98), rel=1e-5)
@@ -44,7 +42,7 @@ class Disc(nn.Module):
         return torch.stack([inside, -inside], 1)
 
 
-def test_as_published_the_ascent_is_not_compared_with_the_start() -> None:
+def test_as_published_the_ascent_is_not_compared_with_the_start():
     (found,) = GradientSearch(steps=900, check_votes=0).search(problem(Sure()), origin(3))
     assert found.sigma == pytest.approx(0.5 + 900 * 1e-4 * ndtri(0.98), rel=1e-5)
     assert (found.reason, found.start_radius, found.radius) == ("unchecked", None, None)
@@ -60,7 +58,7 @@ def test_as_published_the_ascent_is_not_compared_with_the_start() -> None:
     assert there > 0.8
 
 
-def test_as_published_the_ascent_stays_at_the_end_of_the_range() -> None:
+def test_as_published_the_ascent_stays_at_the_end_of_the_range():
     (up,) = GradientSearch(steps=5, lr=10.0, check_votes=0).search(problem(Sure()), origin(0))
     assert (up.sigma, up.reason) == (2.0, "unchecked")
     (kept,) = GradientSearch(steps=5, check_votes=0).search(problem(BadSlope()), origin(0))
@@ -75,7 +73,7 @@ class Doubtful(nn.Module):
         return torch.stack([first, 1 - first], 1).log()
 
 
-def test_the_published_grid_weighs_probabilities_over_its_whole_range() -> None:
+def test_the_published_grid_weighs_probabilities_over_its_whole_range():
     asked, where = problem(Doubtful(), (6,), sigma=0.05), origin(0, dimensions=6)
     published: dict[str, Any] = {"check_votes": 0, "soft": True, "whole": True}
     (hard,) = GridSearch(check_votes=0, whole=True, samples=10).search(asked, where)
@@ -113,31 +111,25 @@ def test_the_packages_defaults_are_those_of_its_release() -> None:
     assert found.sigma == pytest.approx(0.5 + 0.04 * ndtri(0.999), rel=1e-5)
 
 
-def test_a_sigma_that_explodes_or_vanishes_is_given_up() -> None:
+def test_an_ascent_without_numbers_or_range_is_given_up():
     (up,) = GradientSearch(steps=5, lr=10.0).search(problem(Sure()), origin(0))
     assert (up.sigma, up.reason, up.radius) == (0.5, "out of range", None)
-
-
-def test_a_gradient_that_is_no_number_is_given_up() -> None:
     (found,) = GradientSearch(steps=5).search(problem(BadSlope()), origin(0))
     assert (found.sigma, found.reason) == (0.5, "not finite")
 
 
-def test_a_module_without_a_graph_is_refused_with_a_remedy() -> None:
+def test_gradients_are_refused_where_there_are_none():
     class Detached(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.stack([x[:, 0], -x[:, 0]], 1).detach()
 
     with pytest.raises(ModelError, match=r"Detached.*'ladder'.*'grid'"):
         GradientSearch(steps=2).search(problem(Detached()), origin(0))
-
-
-def test_gradients_are_refused_where_there_are_none() -> None:
     with pytest.raises(InvalidValueError, match=r"HalfSpace.*'ladder'.*'grid'"):
         SmoothedClassifier(HalfSpace(0.4), sigma=0.5, search=GradientSearch(), **labels())
 
 
-def test_the_ladder_comes_close_to_the_best_sigma_of_a_half_space() -> None:
+def test_the_ladder_comes_close_to_the_best_sigma_of_a_half_space():
     edge, n = 0.8, 10_000
     asked = problem(HalfSpace(edge), n=n, **labels())
 
@@ -153,13 +145,13 @@ def test_the_ladder_comes_close_to_the_best_sigma_of_a_half_space() -> None:
     assert reached > certified(0.125) * 1.2
 
 
-def test_the_ladder_stops_early_when_nothing_moves() -> None:
+def test_the_ladder_stops_early_when_nothing_moves():
     found = LadderSearch(rounds=6).search(problem(Sure()), origin(*range(4)))
     assert {one.sigma for one in found} == {2.0}
     assert all(one.evaluations < LadderSearch(rounds=6).evaluations for one in found)
 
 
-def test_abstentions_can_be_rescued() -> None:
+def test_abstentions_can_be_rescued():
     def middle(batch: np.ndarray) -> np.ndarray:
         return np.where(np.abs(batch[:, 0]) > 0.3, 1 + (batch[:, 0] > 0), 0)
 
@@ -171,7 +163,7 @@ def test_abstentions_can_be_rescued() -> None:
     assert moved.sigma < 0.3
 
 
-def test_knobs_out_of_range_are_named() -> None:
+def test_knobs_out_of_range_are_named():
     wrong: tuple[tuple[Any, str, float], ...] = (
         (GradientSearch, "steps", 0),
         (GradientSearch, "lr", 0.0),
@@ -185,22 +177,16 @@ def test_knobs_out_of_range_are_named() -> None:
             search(**{knob: value})
 
 
-def test_certification_uses_the_sigma_found() -> None:
+def test_certification_uses_the_sigma_found_and_states_the_search():
     classifier = SmoothedClassifier(Sure(), sigma=0.5, n=1000, search=LadderSearch(votes=16, round_votes=48))
     answer = classifier.certify(np.zeros(2))
     assert answer.sigma == answer.search.sigma == 2.0
     assert answer.radius == pytest.approx(Gaussian(2.0).certificate.radius(answer.bounds))
     plain = SmoothedClassifier(Sure(), sigma=0.5, n=1000).certify(np.zeros(2))
     assert (plain.sigma, plain.search) == (0.5, None)
-
-
-def test_predict_refuses_a_search() -> None:
     classifier = SmoothedClassifier(Sure(), sigma=0.5, search=LadderSearch())
     with pytest.raises(InvalidValueError, match="search"):
         classifier.predict(np.zeros(2))
-
-
-def test_the_plan_states_the_search_and_is_silent_without_one() -> None:
     assert not any("search" in key or key == "stateful" for key in CertifyPlan(Gaussian(0.5)).as_json())
     stated = CertifyPlan(Gaussian(0.5), search=LadderSearch(rounds=3)).as_json()
     assert (stated["sigma_search"], stated["sigma_search.rounds"], stated["stateful"]) == ("ladder", 3, False)

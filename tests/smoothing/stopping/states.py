@@ -1,7 +1,5 @@
 """States of a vote, with the mixture bound."""
 
-from __future__ import annotations
-
 import re
 
 from scipy.special import ndtri

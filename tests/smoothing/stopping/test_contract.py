@@ -1,7 +1,5 @@
 """Every registered stop rule and budget keeps the same promises."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from itertools import product
@@ -31,17 +29,8 @@ from smoothcert.tally import Phase, Stream, Tally
 from tests.smoothing.stopping.states import voting
 
 COUNTS = [
-    (1, 0),
-    (0, 1),
-    (1,),
-    (5,),
-    (0, 3, 3),
-    (3, 3, 3),
-    (64, 64),
-    (500, 0),
-    (900, 100),
-    (100, 900),
-    (10**6, 0),
+    *((1, 0), (0, 1), (1,), (5,), (0, 3, 3), (3, 3, 3)),
+    *((64, 64), (500, 0), (900, 100), (100, 900), (10**6, 0)),
 ]
 
 
@@ -62,33 +51,29 @@ def thirds(batch: np.ndarray) -> np.ndarray:
     return np.digitize(batch[:, 0], [-0.4, 0.9])
 
 
-def test_no_name_is_both() -> None:
+def test_no_name_is_both():
     assert not set(BUDGETS) & set(STOP_RULES)
     assert not any(hasattr(BUDGETS[name], "reason") for name in BUDGETS)
 
 
 @pytest.mark.parametrize("name", [*STOP_RULES.names(), *BUDGETS.names()])
 class TestEveryText:
-    def test_says_how_it_is_written(self, name: str) -> None:
+    def test_says_how_it_is_written_and_is_written_back(self, name):
         assert stated(name).name == name
         assert stated(name).example.partition(":")[0] == name
         assert stated(name).words
         assert stated(name).goal in ("decision", "mean radius", "any")
-
-    def test_its_example_is_read_and_written_back(self, name: str) -> None:
         made = parse_stop(stated(name).example)
         assert type(made) is stated(name)
         assert made.text == stated(name).example
         assert parse_stop(f" {made.text} ") == made == dataclasses.replace(made)
         assert hash(made) == hash(parse_stop(made.text))
 
-    def test_nonsense_after_the_colon_is_named_with_an_example(self, name: str) -> None:
+    def test_nonsense_and_doubles_are_named(self, name):
         for nonsense in ("much", "-5", "nan", "1,2,x", "@"):
             with pytest.raises(InvalidValueError) as caught:
                 parse_stop(f"{name}:{nonsense}")
             assert name in str(caught.value)
-
-    def test_cannot_be_given_twice(self, name: str) -> None:
         example = stated(name).example
         if parse_stops([example]):
             with pytest.raises(InvalidValueError, match=f"'{name}'"):
@@ -97,13 +82,13 @@ class TestEveryText:
 
 @pytest.mark.parametrize("name", STOP_RULES.names())
 class TestEveryRule:
-    def test_no_tally_is_too_odd_and_reasons_are_a_word_and_details(self, name: str) -> None:
+    def test_no_tally_is_too_odd_and_reasons_are_a_word_and_details(self, name):
         for counts in COUNTS:
             for most, label in product((sum(counts), sum(counts) + 1, 10**6), (0, 1)):
                 reason = rule(name).reason(voting(*counts, most_votes=most, label=label))
                 assert reason is None or re.fullmatch(r"[a-z]+: \S.*", reason), (counts, most, label)
 
-    def test_only_one_that_sees_no_estimation_votes_goes_with_a_fixed_number_of_them(self, name: str) -> None:
+    def test_only_one_that_sees_no_estimation_votes_goes_with_a_fixed_number_of_them(self, name):
         plan = CertifyPlan(Gaussian(0.5), stop=(rule(name),))
         sees = rule(name).sees == "estimation"
         assert plan.sequential == BOUNDS[plan.bound].anytime == sees
@@ -112,7 +97,7 @@ class TestEveryRule:
                 CertifyPlan(Gaussian(0.5), stop=(rule(name),), bound="clopper-pearson")
             assert rule(name).reason(voting(3, 3, label=0)) == rule(name).reason(voting(3, 3, label=1))
 
-    def test_what_is_certified_is_what_the_votes_seen_prove(self, name: str) -> None:
+    def test_what_is_certified_is_what_the_votes_seen_prove(self, name):
         """A rule ends the voting; it has no part in the answer."""
         plan = CertifyPlan(Gaussian(1.0), n=20_000, n0=20, stop=(rule(name),), seed=1)
         classifier = SmoothedClassifier(thirds, plan, outputs="labels", classes=3)
@@ -132,7 +117,7 @@ class TestEveryRule:
 
 @pytest.mark.parametrize("name", BUDGETS.names())
 class TestEveryBudget:
-    def test_a_plan_tells_rules_from_its_budget_and_states_both_in_order(self, name: str) -> None:
+    def test_a_plan_tells_rules_from_its_budget_and_states_both_in_order(self, name):
         text = budget(name).text
         for stop in ((text, "wrong"), ("wrong", text)):
             plan = CertifyPlan(Gaussian(0.5), n=1000, stop=stop)
@@ -143,7 +128,7 @@ class TestEveryBudget:
             assert not plan.sequential
             assert plan.bound == "top-two", "n is settled before the votes: the fixed-n bound holds"
 
-    def test_what_an_input_can_get_is_what_plans_allow(self, name: str) -> None:
+    def test_what_an_input_can_get_is_what_plans_allow(self, name):
         """Who shares votes, or gives some inputs fewer, looks at pilots first."""
         one = budget(name)
         plan = CertifyPlan(Gaussian(0.5), n=1000, stop=(one,))
@@ -155,7 +140,7 @@ class TestEveryBudget:
         assert one.pilot_votes > 0 or not one.spreads
         one.check_inputs(1, 100)
 
-    def test_a_pilot_chooses_a_number_of_votes_there_is(self, name: str) -> None:
+    def test_a_pilot_chooses_a_number_of_votes_there_is(self, name):
         one = budget(name)
         if not one.pilot_votes or one.spreads:
             return
