@@ -1,7 +1,5 @@
 """Autocast: 16 bits where torch finds them suited, as a part of the plan."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -25,7 +23,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("route", ["eager", "channels-last", "folded", "auto"])
-def test_operations_are_cast_and_weights_are_not(route: str) -> None:
+def test_operations_are_cast_and_weights_are_not(route):
     prepared = adapt(network(), "hard").prepare(Numerics("autocast-bfloat16", route), SHAPE)
     rows = torch.rand((prepared.numerics.layout().chunk, *SHAPE))
     with torch.inference_mode():
@@ -39,7 +37,7 @@ def test_operations_are_cast_and_weights_are_not(route: str) -> None:
 
 
 @pytest.mark.parametrize("generator", ["sfc64", "philox"])
-def test_votes_are_the_same_for_any_batch_and_state_their_type(generator: str) -> None:
+def test_votes_are_the_same_for_any_batch_and_state_their_type(generator):
     plan = CertifyPlan(
         Gaussian(0.5), n=500, seed=0, numerics=Numerics("autocast-bfloat16", generator=generator)
     )
@@ -52,13 +50,13 @@ def test_votes_are_the_same_for_any_batch_and_state_their_type(generator: str) -
     assert tallies[0] == tallies[1] == tallies[2]
 
 
-def test_gradients_of_searches_are_the_networks_own() -> None:
+def test_gradients_of_searches_are_the_networks_own():
     assert Numerics("autocast-float16").torch_dtype() == torch.float32
     assert Numerics("autocast-float16").coarsest_dtype() == torch.float16
     assert Numerics("autocast-bfloat16").noise_dtype() == torch.float32
 
 
-def test_what_torch_does_not_evaluate_has_no_autocast() -> None:
+def test_what_torch_does_not_evaluate_has_no_autocast():
     base = adapt(lambda batch: batch.reshape(len(batch), -1)[:, :2], "hard")
     with pytest.raises(ModelError, match=r"autocast-bfloat16.*--dtype"):
         base.prepare(Numerics("autocast-bfloat16"), SHAPE)

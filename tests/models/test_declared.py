@@ -83,7 +83,7 @@ class Plain:
         lambda y: {"only": y},
     ],
 )
-def test_logits_and_only_outputs_vote(shape: Any) -> None:
+def test_logits_and_only_outputs_vote(shape):
     assert counts(Returning(shape)) == counts(Returning())
     base = adapt(Returning(shape), "hard")
     before = base.fingerprint((2,))
@@ -91,7 +91,7 @@ def test_logits_and_only_outputs_vote(shape: Any) -> None:
     assert base.fingerprint((2,)) == before
 
 
-def test_an_output_is_chosen_by_name_or_place() -> None:
+def test_an_output_is_chosen_by_name_or_place():
     expected, opposite = counts(Returning()), counts(Returning(torch.neg))
     pair = Returning(lambda y: (-y, y))
     assert counts(pair, output="1") == expected
@@ -116,13 +116,13 @@ def test_an_output_is_chosen_by_name_or_place() -> None:
         (lambda y: y, {"classes": 2}, r"\b3\b.*classes=2"),
     ],
 )
-def test_doubtful_outputs_are_refused_in_a_line(shape: Any, options: Any, message: str) -> None:
+def test_doubtful_outputs_are_refused_in_a_line(shape, options, message):
     with pytest.raises((ModelError, InvalidValueError), match=message) as caught:
         counts(Returning(shape), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_searches_by_gradients_see_the_scores_alone() -> None:
+def test_searches_by_gradients_see_the_scores_alone():
     from smoothcert.smoothing.search.by_gradient import GradientSearch
 
     classifier = SmoothedClassifier(
@@ -135,7 +135,7 @@ def test_searches_by_gradients_see_the_scores_alone() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_scripted_functions_and_modules_vote() -> None:
+def test_scripted_functions_and_modules_vote():
     expected = counts(Returning())
     assert counts(torch.jit.trace(lambda x: x @ WEIGHTS, torch.zeros(2, 2))) == expected
     module = nn.Linear(2, 3, bias=False)
@@ -146,14 +146,14 @@ def test_scripted_functions_and_modules_vote() -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "gpu"])
 @pytest.mark.parametrize("model", [Returning(), lambda b: b])
-def test_a_device_that_isnt_there_is_refused(model: Any, device: str) -> None:
+def test_a_device_that_isnt_there_is_refused(model, device):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("hardware: it is there")
     with pytest.raises(InvalidValueError, match=f"'{device}'.*--device"):
         counts(model, execution=Execution(device=device))
 
 
-def test_refusals_name_the_true_cause() -> None:
+def test_refusals_name_the_true_cause():
     """A module, which was in eval mode, an estimator and a function have different causes, and random layers others."""
 
     class Centering(nn.Module):
@@ -183,7 +183,7 @@ def test_refusals_name_the_true_cause() -> None:
     assert len(reasons) == 4
 
 
-def test_layers_that_normalise_by_the_batch_are_named() -> None:
+def test_layers_that_normalise_by_the_batch_are_named():
     network = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3))
     with pytest.raises(ModelError, match=r"\b1\b.*BatchNorm1d.*track_running_stats=True") as caught:
         counts(network)
@@ -193,7 +193,7 @@ def test_layers_that_normalise_by_the_batch_are_named() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_static_quantisation_votes() -> None:
+def test_quantisation_is_static():
     quantization = torch.ao.quantization
     stubs = quantization.QuantStub(), quantization.DeQuantStub()
     network = nn.Sequential(stubs[0], nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3), stubs[1]).eval()
@@ -201,10 +201,6 @@ def test_static_quantisation_votes() -> None:
     prepared = quantization.prepare(network)
     prepared(torch.randn(64, 2))
     assert sum(counts(quantization.convert(prepared))) == 1000
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_dynamic_quantisation_is_named() -> None:
     network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     with pytest.raises(ModelError, match="dynamic"):
         counts(torch.ao.quantization.quantize_dynamic(network, {nn.Linear}))
@@ -213,7 +209,7 @@ def test_dynamic_quantisation_is_named() -> None:
 # ------------------------------------------------------------------------------------------------ two classes
 
 
-def test_one_number_a_row_is_two_classes_if_declared() -> None:
+def test_one_number_a_row_is_two_classes_if_declared():
     def two(batch: np.ndarray) -> np.ndarray:
         return np.stack([np.zeros(len(batch), np.float32), batch[:, 0]], 1)
 
@@ -252,7 +248,7 @@ def test_one_number_a_row_is_two_classes_if_declared() -> None:
 
 @pytest.mark.parametrize("name", sorted(WHOLE_TYPES))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_rule_rounds_and_clips(name: str, dtype: torch.dtype) -> None:
+def test_the_rule_rounds_and_clips(name, dtype):
     kind = WHOLE_TYPES[name]
     least, most = torch.iinfo(kind).min, torch.iinfo(kind).max
     found = as_whole(torch.tensor([0.4, 0.5, 1.5, 2.5, 1e30, -1e30], dtype=dtype), kind)
@@ -264,7 +260,7 @@ def test_the_rule_rounds_and_clips(name: str, dtype: torch.dtype) -> None:
     assert as_whole(everything, kind).tolist() == everything.tolist()
 
 
-def test_models_of_whole_numbers_get_them() -> None:
+def test_models_of_whole_numbers_get_them():
     seen = set()
 
     class Bytes(nn.Module):
@@ -304,7 +300,7 @@ def test_models_of_whole_numbers_get_them() -> None:
 # ------------------------------------------------------------------------------------------------ estimators
 
 
-def test_estimators_of_several_targets_are_refused_in_a_line() -> None:
+def test_estimators_of_several_targets_are_refused_and_a_column_of_labels_is_labels():
     ensemble = pytest.importorskip("sklearn.ensemble")
     x = np.random.default_rng(0).normal(size=(60, 2))
     targets = np.c_[x[:, 0] > 0, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)]
@@ -312,8 +308,6 @@ def test_estimators_of_several_targets_are_refused_in_a_line() -> None:
     with pytest.raises(ModelError, match=r"RandomForestClassifier.*\b2\b.*classes_"):
         counts(forest)
 
-
-def test_a_column_of_labels_is_labels() -> None:
     def labels(batch: np.ndarray) -> np.ndarray:
         return (batch @ WEIGHTS.numpy()).argmax(1)
 
@@ -349,13 +343,13 @@ class ByColumn:
 
 
 @pytest.fixture
-def _frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def _frames(monkeypatch) -> None:
     pandas = ModuleType("pandas")
     pandas.DataFrame = Frame  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
 
 
-def test_tables_and_other_libraries_work_without_a_warning() -> None:
+def test_tables_and_other_libraries_work_without_a_warning():
     pandas = pytest.importorskip("pandas", reason="tables are pandas'")
     linear_model = pytest.importorskip("sklearn.linear_model")
     table = pandas.DataFrame({"a": [0.0, 1.0, 2.0, 3.0] * 5, "b": [1.0, 0.0] * 10})
@@ -385,7 +379,7 @@ class Row(Frame):
 
 
 @pytest.mark.usefixtures("_frames")
-def test_tables_and_their_rows_go_by_name_not_by_place() -> None:
+def test_tables_and_their_rows_go_by_name_not_by_place():
     classifier = SmoothedClassifier(ByColumn(), sigma=0.5, n=200, seed=0)
     for values, names in (([3.0, -3.0], ["age", "weight"]), ([-3.0, 3.0], ["weight", "age"])):
         (answer,) = classifier.certify(Frame([values], names))  # type: ignore[misc,arg-type]
@@ -447,7 +441,7 @@ def linear_file(path: Path, kind: str = "FLOAT", per_row: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("per_row", [False, True])
-def test_an_onnx_file_with_constants(tmp_path: Path, per_row: bool) -> None:
+def test_an_onnx_file_with_constants(tmp_path, per_row):
     path = linear_file(tmp_path / "m.onnx", per_row=per_row)
     assert counts(path, constants={"offset": [0.0, 0.0, 0.0]}) == counts(Returning())
     assert counts(path, constants={"offset": [99.0, 0.0, 0.0]}) == (1000, 0, 0)
@@ -465,7 +459,7 @@ def test_an_onnx_file_with_constants(tmp_path: Path, per_row: bool) -> None:
         counts(Returning(), constants={"offset": 0})
 
 
-def test_an_onnx_file_of_bytes_gets_them_by_the_rule(tmp_path: Path) -> None:
+def test_onnx_files_of_bytes_and_with_one_number_a_row(tmp_path):
     path = linear_file(tmp_path / "m.onnx", "UINT8")
     x = np.array([[3.0, 1.0]], dtype=np.float32)
 
@@ -473,6 +467,12 @@ def test_an_onnx_file_of_bytes_gets_them_by_the_rule(tmp_path: Path) -> None:
         return np.clip(np.rint(batch), 0, 255) @ WEIGHTS.numpy()
 
     assert counts(path, x, constants={"offset": np.zeros(3)}) == counts(by_hand, x)
+    path, logit = tmp_path / "m.onnx", ("logit", "FLOAT", ["rows", 1])
+    onnx_file(path, [("MatMul", ["x", "w"], "logit", {})], [ROWS], logit, w=[[1.0], [0.0]])
+    expected = counts(lambda b: b[:, 0], classes=2, outputs="scores")
+    assert counts(path, classes=2, outputs="scores") == expected
+    with pytest.raises(ModelError, match=r'classes=2.*outputs="scores"'):
+        counts(path)
 
 
 CHEAP = (
@@ -483,7 +483,7 @@ DEAR = "svm.SVC neighbors.KNeighborsClassifier ensemble.RandomForestClassifier"
 
 @pytest.mark.parametrize("name", [*CHEAP.split(), "naive_bayes.GaussianNB", *DEAR.split()])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_passes_are_longer_where_rows_are_cheap(name: str) -> None:
+def test_passes_are_longer_where_rows_are_cheap(name):
     pytest.importorskip("sklearn")
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -501,16 +501,7 @@ def test_passes_are_longer_where_rows_are_cheap(name: str) -> None:
         assert asked.chunk == 32
 
 
-def test_an_onnx_file_with_one_number_a_row(tmp_path: Path) -> None:
-    path, logit = tmp_path / "m.onnx", ("logit", "FLOAT", ["rows", 1])
-    onnx_file(path, [("MatMul", ["x", "w"], "logit", {})], [ROWS], logit, w=[[1.0], [0.0]])
-    expected = counts(lambda b: b[:, 0], classes=2, outputs="scores")
-    assert counts(path, classes=2, outputs="scores") == expected
-    with pytest.raises(ModelError, match=r'classes=2.*outputs="scores"'):
-        counts(path)
-
-
-def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path: Path) -> None:
+def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path):
     nodes: list[Any] = [("Cast", ["k"], "f", TO_FLOAT), ("Sub", ["x", "f"], "scores", {})]
     path = onnx_file(tmp_path / "m.onnx", nodes, [ROWS, ("k", "UINT8", [])], ("scores", "FLOAT", ["rows", 2]))
     assert counts(path, constants={"k": 3}) == counts(lambda b: b - 3)
@@ -524,7 +515,7 @@ def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path: 
     assert classifier.base.fingerprint((2,)) == before
 
 
-def test_scores_in_a_map_name_the_option_that_leaves_them_an_array(tmp_path: Path) -> None:
+def test_scores_in_a_map_name_the_option_that_leaves_them_an_array(tmp_path):
     onnx = pytest.importorskip("onnx")
     types, helper = onnx.TensorProto, onnx.helper
     shares = helper.make_map_type_proto(types.INT64, helper.make_tensor_type_proto(types.FLOAT, []))

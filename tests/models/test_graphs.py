@@ -41,7 +41,7 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(monkeypatch) -> Recorder:
     made = Recorder()
     monkeypatch.setattr(graphs, "recorder_for", lambda device: made)
     return made
@@ -50,33 +50,30 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 def tallies(
     route: str, workers: int = 1, generator: str = "auto", module: nn.Module | None = None
 ) -> list[tuple[int, ...]]:
-    classifier = SmoothedClassifier(
-        module or network(),
-        sigma=1.0,
-        n=2000,
-        seed=0,
-        numerics=Numerics(route=route, chunk=64, generator=generator),
-        execution=Execution(workers=workers),
-    )
+    how = {
+        "numerics": Numerics(route=route, chunk=64, generator=generator),
+        "execution": Execution(workers=workers),
+    }
+    classifier = SmoothedClassifier(module or network(), sigma=1.0, n=2000, seed=0, **how)
     return [one.estimation.counts for one in classifier.certify(np.stack([X, X / 2]), index=0)]
 
 
 @pytest.mark.parametrize("generator", ["sfc64", "philox"])
-def test_what_is_replayed_votes_as_what_was_recorded(recorder: Recorder, generator: str) -> None:
+def test_what_is_replayed_votes_as_what_was_recorded(recorder, generator):
     plain = tallies("folded", generator=generator)
     assert tallies("graphs", generator=generator) == plain
     assert recorder.replays > 30, "passes were replayed"
     assert tallies("graphs", workers=2, generator=generator) == plain
 
 
-def test_images_without_batch_norm_and_rows_are_recorded_too(recorder: Recorder) -> None:
+def test_images_without_batch_norm_and_rows_are_recorded_too(recorder):
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
     assert tallies("graphs", module=plain) == tallies("channels-last", module=plain)
     assert recorder.recorded
 
 
-def test_answers_are_kept_apart_and_other_batches_are_not_replayed() -> None:
+def test_answers_are_kept_apart_and_other_batches_are_not_replayed():
     recorder = Recorder()
     call = replayed(lambda batch: batch * 2, torch.zeros(3, 2), recorder)
     first = call(torch.ones(3, 2))
@@ -89,17 +86,15 @@ def test_answers_are_kept_apart_and_other_batches_are_not_replayed() -> None:
     assert recorder.replays == 2
 
 
-def test_a_model_that_can_not_be_recorded_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_can_not_be_recorded_is_refused_by_name_and_a_cpu_has_no_graphs(monkeypatch):
+    with pytest.raises(ModelError, match=r"'graphs'.*CUDA.*\bcpu\b"):
+        tallies("graphs")
+
     def refuse(step: Step) -> tuple[Callable[[], None], Tensor]:
         raise RuntimeError("capturing")
 
     monkeypatch.setattr(graphs, "recorder_for", lambda device: refuse)
     with pytest.raises(ModelError, match=r"'graphs'.*RuntimeError: capturing"):
-        tallies("graphs")
-
-
-def test_a_cpu_has_no_graphs() -> None:
-    with pytest.raises(ModelError, match=r"'graphs'.*CUDA.*\bcpu\b"):
         tallies("graphs")
 
 

@@ -1,7 +1,5 @@
 """Adapters: every make of model votes, and misfits are refused with a reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,15 +32,9 @@ def linear() -> nn.Linear:
 
 
 def exported(path: Path) -> Path:
-    torch.onnx.export(
-        linear(),
-        (torch.zeros(4, 2),),
-        str(path),
-        dynamo=False,
-        input_names=["x"],
-        output_names=["scores"],
-        dynamic_axes={"x": {0: "rows"}, "scores": {0: "rows"}},
-    )
+    names = {"input_names": ["x"], "output_names": ["scores"]}
+    axes = {"x": {0: "rows"}, "scores": {0: "rows"}}
+    torch.onnx.export(linear(), (torch.zeros(4, 2),), str(path), dynamo=False, dynamic_axes=axes, **names)
     return path
 
 
@@ -54,7 +46,7 @@ def counts(model: Any, **options: Any) -> tuple[int, ...]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_make_of_one_function_gives_the_same_votes(tmp_path: Path) -> None:
+def test_every_make_of_one_function_gives_the_same_votes(tmp_path):
     pytest.importorskip("onnxruntime")
     expected = counts(linear())
     assert counts(scores) == expected
@@ -63,7 +55,7 @@ def test_every_make_of_one_function_gives_the_same_votes(tmp_path: Path) -> None
     assert counts(str(exported(tmp_path / "m.onnx"))) == expected
 
 
-def test_sklearn_classifiers_vote_with_their_own_predict() -> None:
+def test_sklearn_classifiers_vote_with_their_own_predict():
     linear_model = pytest.importorskip("sklearn.linear_model")
     x = np.random.default_rng(0).normal(size=(200, 2))
     estimator = linear_model.LogisticRegression().fit(x, np.where(x[:, 0] > 0, "yes", "no"))
@@ -75,14 +67,14 @@ def test_sklearn_classifiers_vote_with_their_own_predict() -> None:
     assert soft.radius > 0  # type: ignore[union-attr]
 
 
-def test_a_torch_module_is_copied_not_changed() -> None:
+def test_a_torch_module_is_copied_not_changed():
     module = nn.Sequential(nn.Linear(2, 3), nn.Dropout()).train()
     SmoothedClassifier(module, sigma=1.0, n=100, seed=0).certify(np.zeros(2))
     assert module.training
     assert all(p.requires_grad for p in module.parameters())
 
 
-def test_fingerprints_change_with_the_function() -> None:
+def test_fingerprints_change_with_the_function():
     module = linear()
     before = adapt(module, "hard").fingerprint((2,))
     assert adapt(linear(), "hard").fingerprint((2,)) == before
@@ -116,7 +108,7 @@ class Centering(nn.Module):
         (nn.Linear(2, 1), {}, "Linear.*classes=2"),
     ],
 )
-def test_misfits_are_refused(model: Any, options: dict[str, Any], message: str) -> None:
+def test_misfits_are_refused(model, options, message):
     with pytest.raises(ModelError, match=message):
         SmoothedClassifier(model, sigma=1.0, n=100, **options).certify(np.zeros(2))
 
@@ -145,19 +137,15 @@ class Halves(nn.Module):
         (lambda scores: torch.nested.as_nested_tensor(list(scores), layout=torch.jagged), "nested"),
     ],
 )
-def test_answers_that_are_no_plain_arrays_are_refused(
-    form: Callable[[torch.Tensor], torch.Tensor], called: str
-) -> None:
+def test_answers_that_are_no_plain_arrays_are_refused(form, called):
     with pytest.raises(ModelError, match=rf"\b{called}\b.*to_dense"):
         adapt(Halves(form), "hard").prepare(Numerics(), (2,))
 
 
-def test_answers_without_numbers_are_refused() -> None:
+def test_answers_without_numbers_are_refused_and_layers_inside_may_be_sparse():
     with pytest.raises(ModelError, match=r"\bmeta\b"):
         adapt(Halves(lambda scores: scores.to("meta")), "hard").prepare(Numerics(), (2,))
 
-
-def test_layers_inside_may_be_sparse() -> None:
     class Dense(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.to_dense()
@@ -166,12 +154,7 @@ def test_layers_inside_may_be_sparse() -> None:
     assert adapt(inside, "hard").prepare(Numerics(), (2,)).classes == 2
 
 
-def test_labels_need_a_number_of_classes() -> None:
-    with pytest.raises(InvalidValueError, match="classes="):
-        adapt(scores, "hard", "labels")
-
-
-def test_a_sort_of_model_nobody_knows_is_refused() -> None:
+def test_a_sort_of_model_nobody_knows_is_refused():
     class Booster:
         def predict(self, batch: np.ndarray) -> np.ndarray:
             return np.stack([batch[:, 0], 1 - batch[:, 0]], 1)
@@ -183,10 +166,12 @@ def test_a_sort_of_model_nobody_knows_is_refused() -> None:
     ):
         with pytest.raises(InvalidValueError, match=message):
             adapt(model, "hard")
+    with pytest.raises(InvalidValueError, match="classes="):
+        adapt(scores, "hard", "labels")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_bad_onnx_files_are_refused(tmp_path: Path) -> None:
+def test_bad_onnx_files_are_refused(tmp_path):
     pytest.importorskip("onnxruntime")
     path = tmp_path / "m.onnx"
     with pytest.raises(ModelError, match=re.escape(str(path))):
@@ -200,7 +185,7 @@ def test_bad_onnx_files_are_refused(tmp_path: Path) -> None:
         SmoothedClassifier(path, sigma=1.0).prepare((3,))
 
 
-def test_a_double_precision_module_keeps_its_digits() -> None:
+def test_a_double_precision_module_keeps_its_digits():
     module = nn.Linear(2, 3).double()
     base = adapt(module, "hard")
     before = base.fingerprint((2,))
@@ -209,10 +194,7 @@ def test_a_double_precision_module_keeps_its_digits() -> None:
     assert base.fingerprint((2,)) == before
 
 
-@pytest.mark.parametrize(("size", "chunk"), [(4, 1024), (100_000, 8)])
-def test_large_inputs_get_small_passes(size: int, chunk: int) -> None:
-    def model(batch: np.ndarray) -> np.ndarray:
-        return batch[:, :3]
-
-    assert adapt(model, "hard").prepare(Numerics(), (size,)).numerics.chunk == chunk
-    assert adapt(nn.Linear(size, 3), "hard").prepare(Numerics(), (size,)).numerics.chunk == chunk
+def test_large_inputs_get_small_passes():
+    for size, chunk in ((4, 1024), (100_000, 8)):
+        for model in (lambda batch: batch[:, :3], nn.Linear(size, 3)):
+            assert adapt(model, "hard").prepare(Numerics(), (size,)).numerics.chunk == chunk

@@ -1,7 +1,5 @@
 """Numerics: validation and how open fields are settled."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -24,9 +22,7 @@ from smoothcert.models.numerics import Numerics, settle_arithmetic
         (Numerics(chunk=1), 64, 64, 1, 64, 1, 64),
     ],
 )
-def test_settling(
-    asked: Numerics, rows: int, votes: int, chunk: int, block: int, slots: int, passes: int
-) -> None:
+def test_settling(asked, rows, votes, chunk, block, slots, passes):
     settled = asked.settled("eager", rows, votes)
     layout = settled.layout()
     assert (layout.chunk, layout.block, layout.slots, layout.passes) == (chunk, block, slots, passes)
@@ -44,51 +40,40 @@ def test_settling(
         ({"block": 64}, r"block.*chunk.*\b64\b.*None"),
     ],
 )
-def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None:
+def test_bad_fields_are_refused(fields, message):
     with pytest.raises(InvalidValueError, match=message):
         Numerics(**fields)  # type: ignore[arg-type]
 
 
-def test_open_numerics_have_no_shape() -> None:
-    with pytest.raises(InvalidValueError, match=r"chunk.*block"):
-        Numerics().layout()
-
-
-@pytest.mark.parametrize(
-    ("asked", "device", "taken"),
-    [
+def test_the_generator_follows_the_device_unless_one_was_asked_for():
+    for asked, device, taken in (
         ("auto", "cpu", "sfc64"),
         ("auto", "cuda:1", "philox"),
         ("auto", "xpu", "philox"),
         ("auto", "mps", "sfc64"),  # no 64-bit floats there
         ("philox", "cpu", "philox"),
         ("sfc64", "cuda", "sfc64"),
-    ],
-)
-def test_the_generator_follows_the_device_unless_one_was_asked_for(
-    asked: str, device: str, taken: str
-) -> None:
-    settled = Numerics(generator=asked).settled("eager", 64, 64)
-    assert settled.drawn_on(device).generator == taken
-    assert settled.drawn_on(device).drawn_on("cpu").generator == taken  # settled once
+    ):
+        settled = Numerics(generator=asked).settled("eager", 64, 64)
+        assert settled.drawn_on(device).generator == taken
+        assert settled.drawn_on(device).drawn_on("cpu").generator == taken  # settled once
 
 
-@pytest.mark.parametrize("generator", ["auto", "sfc64", "philox"])
-def test_what_is_stated_comes_back(generator: str) -> None:
-    numerics = Numerics("autocast-float16", "folded", 32, 64, generator)
-    assert Numerics.from_json(numerics.as_json() | {"n": 100}) == numerics
-    assert ("generator" in numerics.as_json()) is (generator != "sfc64")  # runs of before don't state it
-
-
-def test_what_is_open_is_completed_from_what_was_settled_before() -> None:
+def test_what_is_stated_comes_back_and_completes_what_is_open():
+    for generator in ("auto", "sfc64", "philox"):
+        numerics = Numerics("autocast-float16", "folded", 32, 64, generator)
+        assert Numerics.from_json(numerics.as_json() | {"n": 100}) == numerics
+        assert ("generator" in numerics.as_json()) is (generator != "sfc64")  # runs of before don't state it
     settled = Numerics("float32", "folded", 32, 64)
     assert Numerics().completed(settled) == settled
     assert Numerics(route="eager").completed(settled) == Numerics("float32", "eager", 32, 64)
     assert Numerics(dtype="float64", chunk=16).completed(settled) == Numerics("float64", "folded", 16)
     assert Numerics().completed(Numerics()) == Numerics()  # a log that doesn't say
+    with pytest.raises(InvalidValueError, match=r"chunk.*block"):
+        Numerics().layout()
 
 
-def test_float32_on_cuda_is_not_tf32() -> None:
+def test_float32_on_cuda_is_not_tf32():
     """Never run on CUDA here: the settings are torch's own, on any machine, and torch.export reads them."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark

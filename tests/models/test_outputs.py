@@ -1,7 +1,5 @@
 """Answers become votes, row by row or counted by block, by the same rules; or a clear error that names the inputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -78,19 +76,19 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_hard_votes_are_counted(name: str) -> None:
+def test_hard_votes_are_counted(name):
     outputs = [OUTPUTS[name], OUTPUTS[name].flip(0)]
     assert np.array_equal(counted(outputs, "scores", "hard"), row_by_row(outputs, "scores", "hard"))
 
 
 @pytest.mark.parametrize("name", [name for name in OUTPUTS if name != "infinite"])
-def test_soft_votes_add_up_to_the_last_unit(name: str) -> None:
+def test_soft_votes_add_up_to_the_last_unit(name):
     outputs = [OUTPUTS[name], OUTPUTS[name].flip(0)]
     assert np.array_equal(counted(outputs, "scores", "soft"), row_by_row(outputs, "scores", "soft"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_probabilities_and_labels_are_counted(dtype: torch.dtype) -> None:
+def test_probabilities_and_labels_are_counted(dtype):
     shares = torch.softmax(scores(), 1).to(dtype)
     for votes in ("hard", "soft"):
         assert np.array_equal(
@@ -105,11 +103,10 @@ def test_probabilities_and_labels_are_counted(dtype: torch.dtype) -> None:
         )
 
 
-def test_classes_in_another_order() -> None:
+def test_classes_in_another_order():
     order = (3, 0, 4, 1, 2)
     assert np.array_equal(
-        counted([scores()], "scores", "soft", order),
-        row_by_row([scores()[:, list(order)]], "scores", "soft"),
+        counted([scores()], "scores", "soft", order), row_by_row([scores()[:, list(order)]], "scores", "soft")
     )
     labels = scores().argmax(1)
     renumbered = torch.tensor(order).argsort()[labels]
@@ -118,7 +115,7 @@ def test_classes_in_another_order() -> None:
     )
 
 
-def test_whole_numbers_without_a_sign_keep_their_order() -> None:
+def test_whole_numbers_without_a_sign_keep_their_order():
     outputs = torch.from_numpy(np.array([[1, 2**63 + 5, 2**63 - 1, 0, 2**64 - 1]] * ROWS, dtype=np.uint64))
     assert counted([outputs], "scores", "hard")[:, 0].tolist() == [
         [0, 0, 0, 0, 18],
@@ -126,6 +123,10 @@ def test_whole_numbers_without_a_sign_keep_their_order() -> None:
         [0, 0, 0, 0, 5],
     ]
     assert set(read_ballots(outputs, "scores", CLASSES, "hard").labels.tolist()) == {4}
+
+
+def with_label(label: int) -> torch.Tensor:
+    return LABELS.index_fill(0, torch.tensor([WRONG_ROW]), label)
 
 
 OFF = torch.full((ROWS, CLASSES), 0.2)
@@ -143,23 +144,13 @@ WRONG = {
     "too small": (with_(-(2**63), torch.int64), "scores", "soft", r"2\*\*53"),
     "no probabilities": (OFF, "probabilities", "soft", "probabilities"),
     "negative": (NEGATIVE, "probabilities", "soft", "probabilities"),
-    "label too large": (
-        LABELS.index_fill(0, torch.tensor([WRONG_ROW]), CLASSES),
-        "labels",
-        "hard",
-        r"\b0\.\.5\b.*\b0\.\.4\b",
-    ),
-    "label too small": (
-        LABELS.index_fill(0, torch.tensor([WRONG_ROW]), -1),
-        "labels",
-        "hard",
-        r"-1\.\.0\b.*\b0\.\.4\b",
-    ),
+    "label too large": (with_label(CLASSES), "labels", "hard", r"\b0\.\.5\b.*\b0\.\.4\b"),
+    "label too small": (with_label(-1), "labels", "hard", r"-1\.\.0\b.*\b0\.\.4\b"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_vote_is_refused_with_its_block_in_the_same_words(name: str) -> None:
+def test_what_is_no_vote_is_refused_with_its_block_in_the_same_words(name):
     outputs, kind, votes, message = WRONG[name]
     with pytest.raises(ModelError, match=message) as expected:
         read_ballots(outputs, kind, CLASSES, votes)  # type: ignore[arg-type]
@@ -173,7 +164,7 @@ def test_what_is_no_vote_is_refused_with_its_block_in_the_same_words(name: str) 
     ("outputs", "kind"),
     [(scores()[:, :4], "scores"), (scores()[0], "scores"), (scores(), "labels"), (scores()[:, 0], "labels")],
 )
-def test_outputs_of_another_shape_or_type_are_refused_at_once(outputs: torch.Tensor, kind: str) -> None:
+def test_outputs_of_another_shape_or_type_are_refused_at_once(outputs, kind):
     shape = re.escape(str(tuple(outputs.shape)))
     counts = VoteCounts(BLOCKS, kind, CLASSES, "hard", None, "cpu")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=shape):
@@ -182,13 +173,16 @@ def test_outputs_of_another_shape_or_type_are_refused_at_once(outputs: torch.Ten
         read_ballots(outputs, kind, CLASSES, "hard")  # type: ignore[arg-type]
 
 
-def test_scores_vote_by_argmax() -> None:
+def test_scores_and_probabilities_become_votes():
     ballots = read_ballots(torch.tensor([[0.1, 2.0], [3.0, -1.0]]), "scores", 2, "hard")
     assert ballots.labels.tolist() == [1, 0]
     assert ballots.probabilities is None
+    ballots = read_ballots(torch.tensor([[0.25, 0.75]], dtype=torch.float64), "probabilities", 2, "soft")
+    assert ballots.probabilities is not None
+    assert ballots.probabilities.tolist() == [[SOFT_UNIT // 4, 3 * SOFT_UNIT // 4]]
 
 
-def test_soft_scores_are_softmaxed_in_float64_and_rounded_to_the_safe_side() -> None:
+def test_soft_scores_are_softmaxed_in_float64_and_rounded_to_the_safe_side():
     logits = torch.tensor([[0.3, -1.2, 2.0]])
     ballots = read_ballots(logits, "scores", 3, "soft")
     exact = np.exp(logits.double().numpy()) / np.exp(logits.double().numpy()).sum()
@@ -200,22 +194,13 @@ def test_soft_scores_are_softmaxed_in_float64_and_rounded_to_the_safe_side() -> 
     assert ballots.probabilities.sum() <= SOFT_UNIT
 
 
-def test_probabilities_are_taken_as_they_are() -> None:
-    ballots = read_ballots(torch.tensor([[0.25, 0.75]], dtype=torch.float64), "probabilities", 2, "soft")
-    assert ballots.probabilities is not None
-    assert ballots.probabilities.tolist() == [[SOFT_UNIT // 4, 3 * SOFT_UNIT // 4]]
-
-
-def test_one_input_or_some() -> None:
+def test_errors_name_the_inputs_and_keep_their_kind():
     for indices, named in (([3, 3], ["3"]), ([9, 3, 9], ["3", "9"])):
         told = str(failure("voting on {which}", indices, "no"))
         assert re.findall(r"\d+", told) == named
         assert told.startswith("voting on ")
         assert told.endswith(": no")
     assert str(failure("fitting", [9, 3], "no")) == "fitting: no"
-
-
-def test_foreign_errors_keep_their_kind_and_ours_their_words() -> None:
     for error, told in (
         (KeyError("a"), "KeyError: 'a'"),
         (ModelError("no"), "no"),
@@ -229,7 +214,7 @@ def test_foreign_errors_keep_their_kind_and_ours_their_words() -> None:
 
 
 @pytest.mark.parametrize("votes", ["hard", "soft"])
-def test_parts_that_are_counted_whole_need_no_mask(votes: str) -> None:
+def test_parts_that_are_counted_whole_need_no_mask(votes):
     found = []
     for whole in (True, False):
         counts = VoteCounts(BLOCKS, "scores", CLASSES, votes, None, "cpu")  # type: ignore[arg-type]

@@ -1,10 +1,7 @@
 """Routes agree with eager evaluation, and fall back or refuse where they can't."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,14 +50,14 @@ def counts(route: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime", "openvino"])
-def test_routes_vote_almost_as_eager_does(route: str) -> None:
+def test_routes_vote_almost_as_eager_does(route):
     if route in ("onnxruntime", "openvino"):
         pytest.importorskip(route)
     difference = np.abs(np.array(counts(route)) - np.array(counts("eager"))).sum()
     assert difference <= 4  # a last bit may move a vote or two
 
 
-def test_the_compiled_route_is_taken_to_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_route_is_taken_to_torchs_compiler(monkeypatch):
     """With Dynamo's tracer and without code for the processor, which takes a C++ compiler half a minute."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     assert counts("compiled") == counts("eager")
@@ -68,7 +65,7 @@ def test_the_compiled_route_is_taken_to_torchs_compiler(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_compiled_route_votes_almost_as_eager_does() -> None:
+def test_the_compiled_route_votes_almost_as_eager_does():
     assert np.abs(np.array(counts("compiled")) - np.array(counts("eager"))).sum() <= 4
 
 
@@ -84,7 +81,7 @@ class Branching(nn.Module):
         return answer
 
 
-def test_auto_folds_batch_norm_lays_images_out_and_is_eager_elsewhere() -> None:
+def test_auto_folds_batch_norm_lays_images_out_and_is_eager_elsewhere():
     plain = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
     assert settled(network()) == "folded"
     assert settled(Branching()) == "folded"
@@ -113,9 +110,7 @@ class Reader(nn.Module):
         return x * ((x * 0).sum().item() + 1)
 
 
-def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_worth_the_export(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_worth_the_export(monkeypatch):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
 
@@ -127,9 +122,7 @@ def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_wo
     assert settled(wide_network()) == "folded"
 
 
-def test_auto_takes_openvino_without_batch_norm_and_in_bfloat16_where_the_processor_has_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_takes_openvino_without_batch_norm_and_in_bfloat16_where_the_processor_has_it(monkeypatch):
     pytest.importorskip("openvino")
     plain = wide_network()
     plain[1] = nn.Identity()
@@ -142,9 +135,7 @@ def test_auto_takes_openvino_without_batch_norm_and_in_bfloat16_where_the_proces
     assert settled(plain) == "channels-last"
 
 
-def test_an_onnxruntime_that_is_there_and_broken_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_onnxruntime_that_is_there_and_broken_is_none(monkeypatch, tmp_path):
     (tmp_path / "onnxruntime.py").write_text("raise AttributeError('built for another numpy')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
@@ -153,11 +144,11 @@ def test_an_onnxruntime_that_is_there_and_broken_is_none(
 
 
 @pytest.mark.parametrize("looking", [Branch(), Reader()])
-def test_auto_never_exports_a_model_that_looks_at_values(looking: nn.Module) -> None:
+def test_auto_never_exports_a_model_that_looks_at_values(looking):
     assert settled(wide_network(looking)) in ("folded", "channels-last")
 
 
-def test_a_route_that_auto_tries_in_vain_leaves_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_that_auto_tries_in_vain_leaves_the_next(monkeypatch):
     def broken(module: nn.Module, rows: torch.Tensor) -> routes.Forward:
         raise RuntimeError("unsupported operator")
 
@@ -171,27 +162,24 @@ def moved(module: nn.Module, rows: torch.Tensor) -> routes.Forward:
     return lambda batch: module(batch) + 1.0
 
 
-def test_exporting_is_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_exporting_is_quiet(capfd, caplog):
     pytest.importorskip("onnxruntime")
     adapt(wide_network(), "hard").prepare(Numerics(), SHAPE)
     said = capfd.readouterr()
     assert (said.out, said.err, caplog.text) == ("", "", "")
 
 
-def test_auto_falls_back_where_a_route_fails_and_a_named_route_says_why() -> None:
+def test_a_named_route_that_fails_or_has_other_answers_is_refused(monkeypatch):
     assert settled(Viewing()) == "eager"
     with pytest.raises(ModelError, match=r"'channels-last'.*RuntimeError.*--route auto"):
         adapt(Viewing(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
-
-
-def test_a_route_with_other_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(routes._OPENERS, "channels-last", moved)
     with pytest.raises(ModelError, match=r"'channels-last'.*ModelError.*--route auto"):
         adapt(network(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_the_numeric_type_reaches_the_model(dtype: str) -> None:
+def test_the_numeric_type_reaches_the_model(dtype):
     torch.manual_seed(0)
     module = nn.Linear(4, 3)
     prepared = adapt(module, "hard").prepare(Numerics(dtype=dtype), (4,))

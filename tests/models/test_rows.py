@@ -1,9 +1,6 @@
 """Rows of a pass on an accelerator: doubled while that helps, halved where memory is short, never a crash."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,50 +39,33 @@ class Fake:
         return None if self._memory is None else self._memory - self._taken
 
 
-def saturating(rows: int, at: int) -> float:
-    """A device that works on ``at`` rows at once."""
-    return float(-(-rows // at))
-
-
-@pytest.mark.parametrize("at", [64, 256, 1024])
-def test_rows_are_doubled_until_they_bring_no_more(at: int) -> None:
-    assert fastest_rows(Fake(lambda rows: saturating(rows, at))) == at
-
-
-def test_four_percent_is_no_gain_and_six_is() -> None:
-    for gain, expected in ((1.04, 64), (1.06, 128)):
+def test_rows_are_doubled_until_they_bring_no_more():
+    for at in (64, 256, 1024):  # rows that a device works on at once
+        assert fastest_rows(Fake(lambda rows, at=at: float(-(-rows // at)))) == at
+    for gain, expected in ((1.04, 64), (1.06, 128)):  # four percent is no gain, and six is
         assert fastest_rows(Fake(lambda rows, g=gain: rows / (g if rows == 128 else 1.0))) == expected
-
-
-def test_there_are_never_more_than_the_most() -> None:
     assert fastest_rows(Fake(lambda rows: 1.0)) == MOST_ROWS
 
 
-def test_memory_ends_the_doubling_before_it_is_full() -> None:
+def test_memory_ends_the_doubling_before_it_is_full():
     device = Fake(lambda rows: 1.0, memory=1000)
     assert fastest_rows(device) == 512
     assert max(device.asked) == 512  # 1024 wasn't tried
+    for memory, expected in ((64, 64), (63, 32), (17, 16), (1, 1)):  # a pass that does not fit is halved
+        assert fastest_rows(Fake(lambda rows: 1.0, memory)) == expected
+    with pytest.raises(ModelError, match="--device cpu"):
+        fastest_rows(Fake(lambda rows: 1.0, memory=0))
 
-
-@pytest.mark.parametrize(("memory", "expected"), [(64, 64), (63, 32), (17, 16), (1, 1)])
-def test_a_pass_that_does_not_fit_is_halved(memory: int, expected: int) -> None:
-    assert fastest_rows(Fake(lambda rows: 1.0, memory)) == expected
-
-
-def test_memory_that_fails_though_it_was_told_to_be_there() -> None:
     class Liar(Fake):
+        """It fails though it was told to be there."""
+
         def free(self) -> int | None:
             return None
 
     assert fastest_rows(Liar(lambda rows: 1.0, memory=200)) == 128
 
 
-def test_no_memory_for_a_row_is_said() -> None:
-    with pytest.raises(ModelError, match="--device cpu"):
-        fastest_rows(Fake(lambda rows: 1.0, memory=0))
-
-
-def test_a_module_is_timed_and_short_memory_is_no_crash() -> None:
+def test_a_module_is_timed_and_short_memory_is_no_crash():
     gauge = TorchGauge(nn.Linear(4, 2), torch.zeros(1, 4))
     assert gauge.seconds(64) > 0
     assert gauge.free() is None
@@ -107,15 +87,13 @@ def test_a_module_is_timed_and_short_memory_is_no_crash() -> None:
         TorchGauge(Fails(4, 2), torch.zeros(1, 4)).seconds(64)
 
 
-def test_the_cpu_keeps_its_rule_and_others_are_measured() -> None:
+def test_the_cpu_keeps_its_rule_and_others_are_measured():
     assert not measured("cpu")
     assert measured("cuda")
     assert measured("cuda:1")
 
 
-def test_the_plan_states_what_was_measured_and_a_run_that_is_continued_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_states_what_was_measured_and_a_run_that_is_continued_keeps_it(tmp_path, monkeypatch):
     """Measured again the rows might be others, and the run would refuse to go on."""
     found = iter([256, 512])
     monkeypatch.setattr(torch_module, "measured", lambda device: True)
@@ -142,7 +120,7 @@ def test_the_plan_states_what_was_measured_and_a_run_that_is_continued_keeps_it(
     assert len(run.records) == 4
 
 
-def test_rows_are_measured_once_where_columns_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_measured_once_where_columns_are_held(monkeypatch):
     """All inputs share one prepared model."""
     found = iter([128, 256, 512, 1024])
     monkeypatch.setattr(torch_module, "measured", lambda device: True)
@@ -165,15 +143,13 @@ class Full(nn.Linear):
 
 
 @pytest.mark.parametrize("route", ["auto", "eager"])
-def test_measured_rows_are_halved_where_the_route_needs_more_memory(
-    route: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_rows_are_halved_where_the_route_needs_more_memory(route, monkeypatch):
     monkeypatch.setattr(torch_module, "measured", lambda device: True)
     monkeypatch.setattr(torch_module, "fastest_rows", lambda gauge: 256)
     assert adapt(Full(4, 2), "hard").prepare(Numerics(route=route), (4,)).numerics.chunk == 32
 
 
-def test_stated_rows_that_do_not_fit_are_refused_with_a_number_to_give() -> None:
+def test_stated_rows_that_do_not_fit_are_refused_with_a_number_to_give():
     """Halved they would be another plan; while votes are cast, too."""
     with pytest.raises(ModelError, match=r"64 rows.*--chunk 32"):
         adapt(Full(4, 2), "hard").prepare(Numerics(chunk=64), (4,))

@@ -1,9 +1,5 @@
 """Soft votes at another temperature, as MACER's Soft-RS certifies."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +12,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.models.wrappers import Sharpened
 from smoothcert.runs.run import read_run
+from tests.cli.output import refusal
 
 
 class Margin(nn.Module):
@@ -25,7 +22,7 @@ class Margin(nn.Module):
         return torch.stack([x[:, 0], 0 * x[:, 0]], 1)
 
 
-def test_the_bound_is_that_of_the_sharper_softmax() -> None:
+def test_the_bound_is_that_of_the_sharper_softmax():
     plan = {"sigma": 0.5, "bound": "hoeffding", "n": 4000, "seed": 0}
     x = np.array([1.0, 0.0])
     plain = SmoothedClassifier(Margin(), **plan).certify(x)
@@ -38,24 +35,17 @@ def test_the_bound_is_that_of_the_sharper_softmax() -> None:
     assert sharp.radius > 1.5 * plain.radius
 
 
-def test_it_is_another_model_with_the_same_labels() -> None:
-    network = nn.Linear(3, 4)
-    x = torch.randn(50, 3)
+def test_it_is_another_model_with_the_same_labels():
+    network, x = nn.Linear(3, 4), torch.randn(50, 3)
     assert torch.equal(Sharpened(network, 16.0)(x).argmax(1), network(x).argmax(1))
-    prints = {
-        TorchClassifier(each).fingerprint((3,))
-        for each in (network, Sharpened(network, 16.0), Sharpened(network, 8.0))
-    }
-    assert len(prints) == 3
+    models = (network, Sharpened(network, 16.0), Sharpened(network, 8.0))
+    assert len({TorchClassifier(each).fingerprint((3,)) for each in models}) == 3
+    for beta in (0.0, -1.0, float("nan")):
+        with pytest.raises(InvalidValueError, match=f"sharpen.*{beta}"):
+            Sharpened(nn.Linear(2, 2), beta)
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, float("nan")])
-def test_a_factor_that_is_none_is_refused(beta: float) -> None:
-    with pytest.raises(InvalidValueError, match=f"sharpen.*{beta}"):
-        Sharpened(nn.Linear(2, 2), beta)
-
-
-def test_certify_states_it_and_verify_replays_it(digits_model: Path, tmp_path: Path) -> None:
+def test_certify_states_it_and_verify_replays_it(digits_model, tmp_path):
     radii = {}
     for name, options in (("plain", []), ("sharp", ["--sharpen", "16"])):
         out = tmp_path / name
@@ -70,19 +60,7 @@ def test_certify_states_it_and_verify_replays_it(digits_model: Path, tmp_path: P
         main(["verify", str(tmp_path / "sharp"), *replay])
 
 
-def test_other_models_sharpen_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "certify",
-        "os:getcwd",
-        "--sharpen",
-        "2",
-        "--sigma=1",
-        "-d",
-        "digits",
-        "--out",
-        str(tmp_path / "r"),
-    ]
-    with pytest.raises(SystemExit):
-        main(words)
-    assert "--sharpen" in capsys.readouterr().err
+def test_other_models_sharpen_themselves(tmp_path, capsys):
+    words = ["certify", "os:getcwd", "--sharpen", "2", "--sigma=1", "-d", "digits"]
+    assert "--sharpen" in refusal(capsys, *words, "--out", tmp_path / "r")
     assert not (tmp_path / "r").exists()

@@ -1,7 +1,5 @@
 """A real S3-compatible server for tests: moto's, in a process of its own that ends with the test."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Runs as earlier versions wrote them, or as somebody leaves them who edits one and takes the checksums out."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -28,61 +26,40 @@ def read(tmp_path: Path, content: str | bytes, name: str = "log.tsv") -> FieldLo
     return read_field_log(path, 0.25)
 
 
-@pytest.mark.parametrize("name", ["log.tsv.gz", "log"])
-def test_gzipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
-    assert read(tmp_path, gzip.compress((HEADER + LINES).encode()), name).records == RECORDS
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_variants_of_text(tmp_path):
+    for text in (
         HEADER + LINES,
         (HEADER + LINES).replace("\n", "\r\n"),
         "\ufeff" + HEADER + LINES,
         HEADER + LINES.replace("\n", "\t \n") + "\n  \n\t\n",
         (HEADER + LINES).rstrip("\n"),
         (HEADER + LINES) + "   ",
-    ],
-    ids=["plain", "crlf", "bom", "trailing whitespace", "no last newline", "spaces after the last newline"],
-)
-def test_variants_of_text(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path, text) == FieldLog(RECORDS, None)
+    ):
+        assert read(tmp_path, text) == FieldLog(RECORDS, None)
+    for name in ("log.tsv.gz", "log"):
+        assert read(tmp_path, gzip.compress((HEADER + LINES).encode()), name).records == RECORDS
+    for tail in ("6", "60\t1\t1\t0.9", "60\t1\t1\t0.953\t1", "60\t1\t1\t0.953\t1\t0:0"):  # cut off
+        assert read(tmp_path, HEADER + LINES + tail) == FieldLog(RECORDS, tail)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0:00:01.303068", 1.303068),
-        ("0:00:14", 14.0),
-        ("1 day, 0:00:01", 86_401.0),
-        ("2 days, 3:00:00.5", 183_600.5),
-        ("30:00:00", 108_000.0),
-        ("12.75", 12.75),
-        ("3e-2", 0.03),
-    ],
-)
-def test_times(tmp_path: Path, text: str, seconds: float) -> None:
-    assert read(tmp_path, f"{HEADER}0\t1\t1\t0.5\t1\t{text}\n").records[0].seconds == seconds
+def test_times(tmp_path):
+    for text, seconds in {
+        "0:00:01.303068": 1.303068, "0:00:14": 14.0, "1 day, 0:00:01": 86_401.0,
+        "2 days, 3:00:00.5": 183_600.5, "30:00:00": 108_000.0, "12.75": 12.75, "3e-2": 0.03,
+    }.items():  # fmt: skip
+        assert read(tmp_path, f"{HEADER}0\t1\t1\t0.5\t1\t{text}\n").records[0].seconds == seconds
 
 
-def test_time_may_be_missing_other_columns_are_ignored_and_order_is_free(tmp_path: Path) -> None:
+def test_which_columns_there_may_be(tmp_path):
     log = read(tmp_path, "idx\tlabel\tpredict\tradius\tcorrect\n5\t1\t1\t0.1234\t1\n")
     assert log.records == [Record(5, 1, 1, 0.1234, 0.25, 0.0)]
     text = "idx\tradius_proxy\tmin_sigma\tpredict\tlabel\tcorrect\tradius\ttime\n3\tx\t0.1\t4\t4\t1\t0.5\t2\n"
     assert read(tmp_path, text).records == [Record(3, 4, 4, 0.5, 0.25, 2.0)]
-
-
-def test_a_sigma_column_is_each_inputs_own(tmp_path: Path) -> None:
     text = "idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0.3\n1\t1\t1\t0.5\t1\t0.4\n"
     assert [record.sigma for record in read(tmp_path, text).records] == [0.3, 0.4]
 
 
-@pytest.mark.parametrize("tail", ["6", "60\t1\t1\t0.9", "60\t1\t1\t0.953\t1", "60\t1\t1\t0.953\t1\t0:0"])
-def test_a_cut_off_last_line_is_dropped_and_reported(tmp_path: Path, tail: str) -> None:
-    assert read(tmp_path, HEADER + LINES + tail) == FieldLog(RECORDS, tail)
-
-
-def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path: Path) -> None:
+def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path):
     # 1.2e-05 cut after three characters would claim 1.2.
     text = "idx\tlabel\tpredict\tcorrect\tradius\n0\t1\t1\t1\t0.5\n1\t1\t1\t1\t1.2"
     log = read(tmp_path, text)
@@ -111,7 +88,7 @@ def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path: Path) -> None:
         ("1\t2\t2\t0.5\t1\t-3", r"\btime\b.*'-3'"),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, line: str, named: str) -> None:
+def test_bad_lines_are_named(tmp_path, line, named):
     text = HEADER + "0\t7\t7\t0.953\t1\t1\n" + line + "\n2\t2\t2\t0.5\t1\t1\n"
     with pytest.raises(DataError, match=rf"log\.tsv\D*\b3\b.*{named}") as caught:
         read(tmp_path, text)
@@ -134,27 +111,24 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, named: str) -> None:
         (b"idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0\n", r"\bsigma\b.*'0'"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, content: bytes, named: str) -> None:
+def test_bad_files_are_named(tmp_path, content, named):
     with pytest.raises(DataError, match=rf"log\.tsv.*{named}"):
         read(tmp_path, content)
 
 
-def test_a_missing_file_and_a_sigma_that_is_none_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_sigma_that_is_none_are_named(tmp_path):
     with pytest.raises(DataError, match=r"none\.tsv"):
         read_field_log(tmp_path / "none.tsv", 0.25)
     with pytest.raises(InvalidValueError, match=r"sigma.*-1"):
         read_field_log(tmp_path / "none.tsv", -1.0)
 
 
-def test_written_log() -> None:
+def test_written_log():
     stream = io.StringIO()
     write_field_log([Record(3, 1, 1, 0.99999, 0.25, 3723.25), Record(4, 1, -1, 0.0, 0.25, 0.0)], stream)
     assert stream.getvalue() == (
         HEADER + "3\t1\t1\t0.9999\t1\t1:02:03.250000\n4\t1\t-1\t0.0000\t0\t0:00:00.000000\n"
     )
-
-
-def test_digits_are_checked() -> None:
     with pytest.raises(InvalidValueError, match=r"digits.*\b0\b"):
         write_field_log([], io.StringIO(), digits=0)
 
@@ -163,7 +137,7 @@ radii = st.floats(min_value=0, max_value=100, allow_nan=False)
 
 
 @given(radius=radii, digits=st.integers(1, 6))
-def test_a_written_radius_is_never_above_the_certified_one(radius: float, digits: int) -> None:
+def test_a_written_radius_is_never_above_the_certified_one(radius, digits):
     stream = io.StringIO()
     write_field_log([Record(0, 1, 1, radius, 0.25, 0.0)], stream, digits)
     written = float(stream.getvalue().split("\n")[1].split("\t")[3])
@@ -175,12 +149,7 @@ def test_a_written_radius_is_never_above_the_certified_one(radius: float, digits
     sigmas=st.lists(st.floats(0.01, 10), min_size=1, max_size=3),
     microseconds=st.integers(0, 10**12),
 )
-def test_round_trip_keeps_all_but_digits(
-    tmp_path_factory: pytest.TempPathFactory,
-    answers: list[tuple[int, int, float]],
-    sigmas: list[float],
-    microseconds: int,
-) -> None:
+def test_round_trip_keeps_all_but_digits(tmp_path_factory, answers, sigmas, microseconds):
     records = [
         Record(
             7 * k, label, predicted, radius * (predicted >= 0), sigmas[k % len(sigmas)], microseconds / 1e6
@@ -199,12 +168,12 @@ def test_round_trip_keeps_all_but_digits(
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path) -> Path:
     (tmp_path / "log.tsv").write_text(HEADER + LINES)
     return tmp_path / "log.tsv"
 
 
-def test_import_manifest_marks_what_is_unknown(log: Path) -> None:
+def test_import_manifest(log):
     manifest = import_manifest(log, 0.25)
     assert manifest.kind == "import"
     unknown = dict.fromkeys(("bound", "n0", "n", "alpha"))
@@ -212,9 +181,6 @@ def test_import_manifest_marks_what_is_unknown(log: Path) -> None:
     assert (manifest.model.as_json(), manifest.origin.as_json()) == ({}, {})
     sha256 = hashlib.sha256(log.read_bytes()).hexdigest()
     assert manifest.data.as_json() == {"name": None, "log": "log.tsv", "log_sha256": sha256}
-
-
-def test_import_manifest_keeps_what_is_given(log: Path) -> None:
     given = {"noise": "uniform", "bound": "clopper-pearson", "n0": 100, "n": 1000, "alpha": 0.01}
     manifest = import_manifest(log, 0.5, data_name="mnist", method="macer", **given)  # type: ignore[arg-type]
     assert manifest.plan.as_json() == given | {"sigma": 0.5, "norm": "l1"}
@@ -223,10 +189,9 @@ def test_import_manifest_keeps_what_is_given(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"noise": "laplace"}, {"bound": "none"}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"sigma": 0.0}],
+    "wrong", [{"noise": "laplace"}, {"bound": "none"}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"sigma": 0.0}]
 )
-def test_import_manifest_refuses(log: Path, wrong: dict[str, object]) -> None:
+def test_import_manifest_refuses(log, wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*{value}"):
         import_manifest(log, **{"sigma": 0.25, **wrong})  # type: ignore[arg-type]

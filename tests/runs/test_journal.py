@@ -1,7 +1,5 @@
 """The journal: durable, exact, one writer, clear words when it is damaged."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -20,24 +18,17 @@ from smoothcert_verify.reading import opened_journal
 
 
 def record(index: int) -> Record:
-    return Record(
-        index=index,
-        label=1,
-        predicted=1,
-        radius=0.1 + 1e-17 + index / 3,
-        sigma=0.25,
-        seconds=1.5,
-        selection=Tally(Stream(0, index, Phase.SELECTION), 0, 10, (9, 1)),
-        estimation=Tally(Stream(0, index, Phase.ESTIMATION), 0, 100, (90, 10), (5, 6), (7, 8)),
-    )
+    chosen = Tally(Stream(0, index, Phase.SELECTION), 0, 10, (9, 1))
+    votes = Tally(Stream(0, index, Phase.ESTIMATION), 0, 100, (90, 10), (5, 6), (7, 8))
+    return Record(index, 1, 1, 0.1 + 1e-17 + index / 3, 0.25, 1.5, chosen, votes)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
-def test_records_come_back_exactly_and_in_order(path: Path) -> None:
+def test_records_come_back_exactly_and_in_order(path):
     records = [record(i) for i in (5, 1, 3)] + [Record(9, 1, -1, 0.0, 0.5, 0.0)]
     with Journal(path, writable=True) as journal:
         for one in records:
@@ -47,28 +38,19 @@ def test_records_come_back_exactly_and_in_order(path: Path) -> None:
         assert journal.records() == sorted(records, key=lambda r: r.index)
 
 
-def test_a_finished_journal_is_one_plain_file(path: Path) -> None:
-    with Journal(path, writable=True) as journal:
-        journal.append(record(1))
-    assert [p.name for p in path.parent.iterdir()] == ["journal.sqlite"]
-    assert path.read_bytes()[18:20] == b"\x01\x01"  # not in write-ahead mode: readable from a read-only copy
-
-
-def test_an_input_is_recorded_once(path: Path) -> None:
-    with Journal(path, writable=True) as journal:
-        journal.append(record(1))
-        with pytest.raises(RunError, match="UNIQUE"):
-            journal.append(record(1))
-
-
-def test_many_records_are_added_all_or_none(path: Path) -> None:
+def test_an_input_is_recorded_once_and_many_all_or_none(path):
     with Journal(path, writable=True) as journal:
         with pytest.raises(RunError, match="UNIQUE"):
             journal.append_all([record(1), record(2), record(1)])
         assert journal.records() == []
+        journal.append(record(1))
+        with pytest.raises(RunError, match="UNIQUE"):
+            journal.append(record(1))
+    assert [p.name for p in path.parent.iterdir()] == ["journal.sqlite"]
+    assert path.read_bytes()[18:20] == b"\x01\x01"  # not in write-ahead mode: readable from a read-only copy
 
 
-def test_a_reader_sees_a_run_under_way(path: Path) -> None:
+def test_a_reader_sees_a_run_under_way(path):
     with Journal(path, writable=True) as writer:
         writer.append(record(1))
         with Journal(path) as reader:
@@ -77,7 +59,7 @@ def test_a_reader_sees_a_run_under_way(path: Path) -> None:
                 reader.append(record(2))
 
 
-def test_a_journal_just_made_is_empty_to_readers(path: Path) -> None:
+def test_a_journal_just_made_is_empty_to_readers(path):
     sqlite3.connect(path).close()
     path.touch()
     with Journal(path) as reader:
@@ -85,13 +67,8 @@ def test_a_journal_just_made_is_empty_to_readers(path: Path) -> None:
         assert reader.indices() == set()
 
 
-def test_a_missing_journal_is_said_to_be_missing(path: Path) -> None:
-    with pytest.raises(RunError, match=re.escape(str(path.parent))):
-        Journal(path)
-
-
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_damaged_file_is_refused_and_left_alone(path: Path, writable: bool) -> None:
+def test_a_damaged_file_is_refused_and_left_alone(path, writable):
     with Journal(path, writable=True) as journal:
         journal.append_all([record(i) for i in range(300)])
     content = path.read_bytes()
@@ -105,13 +82,15 @@ def test_a_damaged_file_is_refused_and_left_alone(path: Path, writable: bool) ->
     assert path.read_bytes() == damaged
 
 
-def test_rubbish_is_refused(path: Path) -> None:
+def test_rubbish_and_nothing_are_refused(path):
+    with pytest.raises(RunError, match=re.escape(str(path.parent))):
+        Journal(path)
     path.write_bytes(b"this is not a journal" * 100)
     with pytest.raises(DamagedJournalError, match=r"journal\.sqlite"):
         Journal(path, writable=True)
 
 
-def test_a_torn_tail_loses_only_what_was_not_committed(path: Path) -> None:
+def test_a_torn_tail_loses_only_what_was_not_committed(path):
     """A kill in the middle of a write leaves a torn write-ahead file: SQLite drops it, the rest is there."""
     connection = sqlite3.connect(path)
     connection.close()
@@ -132,7 +111,7 @@ def test_a_torn_tail_loses_only_what_was_not_committed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("companion", ["-wal", "-journal"])
-def test_a_companion_larger_than_the_disk_is_refused_before_it_is_copied(path: Path, companion: str) -> None:
+def test_a_companion_larger_than_the_disk_is_refused_before_it_is_copied(path, companion):
     """A sparse file claims any size, and a copy of it would fill the disk."""
     with Journal(path, writable=True) as journal:
         journal.append(record(1))
@@ -146,7 +125,7 @@ def test_a_companion_larger_than_the_disk_is_refused_before_it_is_copied(path: P
         journal.records()
 
 
-def test_a_full_disk_is_said_to_be_full_and_keeps_what_was_there(path: Path) -> None:
+def test_a_full_disk_is_said_to_be_full_and_keeps_what_was_there(path):
     with Journal(path, writable=True) as journal:
         journal.append(record(0))
         (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
@@ -164,7 +143,7 @@ def test_a_full_disk_is_said_to_be_full_and_keeps_what_was_there(path: Path) -> 
         assert 0 in written
 
 
-def test_the_digest_is_of_results_and_not_of_time_or_order() -> None:
+def test_the_digest_is_of_results_and_not_of_time_or_order():
     records = [record(1), record(2)]
     digest = results_digest(records)
     assert results_digest([replace(r, seconds=9.0) for r in reversed(records)]) == digest

@@ -1,9 +1,5 @@
 """The layout of a run's directory knows every file that is written to one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from smoothcert.errors import DataError, RunError
@@ -18,7 +14,7 @@ WEIGHTS = {"model.json", "model.safetensors"}
 
 
 @pytest.mark.slow
-def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> None:
+def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path):
     names = {one.name for one in vars(RunFiles).values() if hasattr(one, "name")} | WEIGHTS
     seen = set()
     for specimen in (*certified_specimens(tmp_path), *other_specimens(tmp_path)):
@@ -37,16 +33,21 @@ def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> Non
     assert seen | published == names
 
 
-@pytest.mark.parametrize("name", ["sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl"])
-def test_what_a_run_keeps_beside_its_journal(name: str, tmp_path: Path) -> None:
-    assert RunFiles.keeps(name)
-    (tmp_path / "sigmas").mkdir()
-    for other in (name, "run.json", "journal.sqlite", "mine.txt", "sigmas/x.npy"):
-        (tmp_path / other).write_text("")
-    assert dict(RunFiles(tmp_path).kept()) == {name: b""}
+def test_what_a_run_keeps_beside_its_journal(tmp_path):
+    for name in ("sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl"):
+        assert RunFiles.keeps(name)
+        run = tmp_path / name.replace("/", "-")
+        (run / "sigmas").mkdir(parents=True)
+        for other in (name, "run.json", "journal.sqlite", "mine.txt", "sigmas/x.npy"):
+            (run / other).write_text("")
+        assert dict(RunFiles(run).kept()) == {name: b""}
+    for name in (
+        *("run.json", "journal.sqlite", "../sigmas.npy", "sigmas/../1.npy", "sigmas", "sigmas/1.npy/", ""),
+    ):
+        assert not RunFiles.keeps(name)
 
 
-def test_links_to_what_is_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_links_to_what_is_elsewhere_are_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "1.npy").write_text("secret")
     (tmp_path / "run").mkdir()
@@ -57,10 +58,3 @@ def test_links_to_what_is_elsewhere_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "pilots.jsonl").symlink_to(tmp_path / "elsewhere" / "1.npy")
     with pytest.raises(DataError, match=r"run/pilots\.jsonl"):
         list(RunFiles(tmp_path / "run").kept())
-
-
-@pytest.mark.parametrize(
-    "name", ["run.json", "journal.sqlite", "../sigmas.npy", "sigmas/../1.npy", "sigmas", "sigmas/1.npy/", ""]
-)
-def test_what_it_does_not_keep(name: str) -> None:
-    assert not RunFiles.keeps(name)

@@ -1,7 +1,5 @@
 """A run as Parquet: out and back to the last bit, or refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -29,7 +27,8 @@ from smoothcert.runs.run import Run, create_run, read_run
 from smoothcert.runs.side_files import read_searches
 from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
-from tests.guarantees.hostile import process_within, refusal
+from tests.cli.output import refusal
+from tests.guarantees.hostile import process_within
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -61,28 +60,26 @@ RECORDS = (
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path) -> Run:
     create_run(tmp_path / "run", MANIFEST, list(RECORDS))
     return read_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("records", [RECORDS, ()], ids=len)
-def test_there_and_back(run: Run, tmp_path: Path, records: tuple[Record, ...]) -> None:
-    out = tmp_path / "run.parquet"
-    write_parquet(replace(run, records=records), out)
-    assert read_parquet(out) == (MANIFEST, list(records), {})
-
-
-def test_the_commands_make_an_identical_run(run: Run, tmp_path: Path) -> None:
+def test_there_and_back(run, tmp_path):
     out, back = tmp_path / "log", tmp_path / "back"
+    for records in (RECORDS, ()):
+        write_parquet(replace(run, records=records), out)
+        assert read_parquet(out) == (MANIFEST, list(records), {})
     main(["run", "export", str(run.path), "--format", "parquet", "--out", str(out)])
     main(["run", "import", str(out), "--out", str(back)])
     again = read_run(back)
     assert (again.manifest, again.records) == (run.manifest, run.records)
     assert results_digest(again.records) == results_digest(run.records)
+    main(["run", "import", str(out), "--method", "other", "--out", str(tmp_path / "other")])
+    assert read_run(tmp_path / "other").manifest.origin.as_json() == {"method": "other"}
 
 
-def test_others_read_it_as_a_table(run: Run, tmp_path: Path) -> None:
+def test_others_read_it_as_a_table(run, tmp_path):
     write_parquet(run, tmp_path / "a.parquet")
     table = parquet.read_table(tmp_path / "a.parquet")
     assert table["radius"].to_pylist() == [record.radius for record in RECORDS]
@@ -96,13 +93,7 @@ def test_others_read_it_as_a_table(run: Run, tmp_path: Path) -> None:
     assert {field.name for field in fields(Record)} <= columns
 
 
-def test_a_method_may_be_given(run: Run, tmp_path: Path) -> None:
-    write_parquet(run, tmp_path / "a.parquet")
-    main(["run", "import", str(tmp_path / "a.parquet"), "--method", "other", "--out", str(tmp_path / "back")])
-    assert read_run(tmp_path / "back").manifest.origin.as_json() == {"method": "other"}
-
-
-def test_commands_refuse(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_refuse(run, tmp_path, capsys):
     out, back = tmp_path / "a.parquet", tmp_path / "back"
     assert "--out" in refusal(capsys, "run", "export", run.path, "--format", "parquet")
     write_parquet(run, out)
@@ -115,7 +106,7 @@ def test_commands_refuse(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
     assert not back.exists()
 
 
-def test_changed_files_are_refused(run: Run, tmp_path: Path) -> None:
+def test_changed_files_are_refused(run, tmp_path):
     out = tmp_path / "a.parquet"
     write_parquet(run, out)
     table = parquet.read_table(out)
@@ -136,7 +127,7 @@ def test_changed_files_are_refused(run: Run, tmp_path: Path) -> None:
         read_parquet(out)
 
 
-def test_what_doesnt_fit(run: Run, tmp_path: Path) -> None:
+def test_what_doesnt_fit(run, tmp_path, monkeypatch):
     tally = RECORDS[0].selection
     assert tally is not None
     huge = replace(RECORDS[0], selection=replace(tally, stream=replace(tally.stream, seed=2**64)))
@@ -144,9 +135,6 @@ def test_what_doesnt_fit(run: Run, tmp_path: Path) -> None:
         write_parquet(replace(run, records=(huge,)), tmp_path / "a.parquet")
     with pytest.raises(OutputError, match=r"nowhere/a\.parquet"):
         write_parquet(run, tmp_path / "nowhere" / "a.parquet")
-
-
-def test_without_pyarrow(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pyarrow.*smoothcert\[parquet\]"):
         write_parquet(run, tmp_path / "a.parquet")
@@ -170,7 +158,7 @@ def there_and_back(folder: Path) -> Path:
     return folder / "back"
 
 
-def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
+def test_the_scales_of_diagonal_noise_come_along(tmp_path):
     noise = DiagonalGaussian(np.array([0.5, 2.0]))
     classifier = SmoothedClassifier(Linear(), CertifyPlan(noise, n0=50, n=500, seed=0), input_shape=(2,))
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
@@ -180,7 +168,7 @@ def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
     assert results_digest(recertify(back, tmp_path / "again").records) == results_digest(run.records)
 
 
-def test_searches_come_along(tmp_path: Path) -> None:
+def test_searches_come_along(tmp_path):
     search = EllipsoidSearch(steps=30, samples=4, lr=0.05)
     classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, seed=0, input_shape=(2,), search=search)
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
@@ -196,7 +184,7 @@ def test_searches_come_along(tmp_path: Path) -> None:
     ]
 
 
-def test_whatever_a_run_keeps_comes_along_and_nothing_else(run: Run, tmp_path: Path) -> None:
+def test_whatever_a_run_keeps_comes_along_and_nothing_else(run, tmp_path):
     (run.path / "sigmas").mkdir()
     kept = {"sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl", "allocation.json"}
     for name in kept | {"notes.txt", "sigmas/.3.npy.17.part"}:
@@ -209,7 +197,7 @@ def test_whatever_a_run_keeps_comes_along_and_nothing_else(run: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["stopped", "selection_phase"])
-def test_a_long_text_that_few_bytes_repeat_takes_no_memory(name: str, run: Run, tmp_path: Path) -> None:
+def test_a_long_text_that_few_bytes_repeat_takes_no_memory(name, run, tmp_path):
     out = tmp_path / "a.parquet"
     write_parquet(replace(run, records=RECORDS[:1] * 500), out)
     table = parquet.read_table(out)
@@ -244,9 +232,7 @@ BAD_NAMES = (
         ("sigmas.npy", base64.b64encode(b"not compressed"), r"b\.parquet"),
     ],
 )
-def test_files_that_no_run_has_are_refused(
-    name: str, content: bytes, named: str, run: Run, tmp_path: Path
-) -> None:
+def test_files_that_no_run_has_are_refused(name, content, named, run, tmp_path):
     bad = tmp_path / "b.parquet"
     write_parquet(run, bad)
     table = parquet.read_table(bad)
@@ -259,9 +245,7 @@ def test_files_that_no_run_has_are_refused(
     assert not (tmp_path / "back").exists()
 
 
-def test_files_that_are_there_already_stay(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_are_there_already_stay(run, tmp_path, capsys):
     (run.path / "sigmas.npy").write_bytes(b"theirs")
     write_parquet(run, tmp_path / "a.parquet")
     back = tmp_path / "back"
@@ -272,21 +256,21 @@ def test_files_that_are_there_already_stay(
     assert kept == {"sigmas.npy": b"mine"}
 
 
-def test_too_large_for_metadata(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_for_metadata(run, tmp_path, monkeypatch):
     monkeypatch.setattr("smoothcert.runs.parquet._MOST_KEPT", 10)
     (run.path / "sigmas.npy").write_bytes(bytes(range(256)))
     with pytest.raises(OutputError, match=re.escape(str(run.path))):
         write_parquet(run, tmp_path / "a.parquet")
 
 
-def test_files_of_earlier_versions_are_read(run: Run, tmp_path: Path) -> None:
+def test_files_of_earlier_versions_are_read(run, tmp_path):
     write_parquet(run, tmp_path / "a.parquet")
     table = parquet.read_table(tmp_path / "a.parquet").drop_columns(["volume_radius", "stopped"])
     parquet.write_table(table, tmp_path / "b.parquet")
     assert read_parquet(tmp_path / "b.parquet") == (MANIFEST, list(RECORDS), {})
 
 
-def test_the_name_says_the_format(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_says_the_format(run, tmp_path, capsys):
     for name, format, expected in [
         ("a.parquet", None, True),
         ("b.PARQUET", None, True),

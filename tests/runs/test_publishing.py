@@ -1,7 +1,5 @@
 """Published runs: the very bytes or a refusal, whatever was killed, changed or claimed in between."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -23,8 +21,9 @@ from smoothcert.runs.publishing import DamagedListError, ObjectStore, Place, loc
 from smoothcert.runs.run import read_run
 from smoothcert.runs.statement import Choice, Shard
 from smoothcert.training.runs import train_into
+from tests.cli.output import refusal
 from tests.guarantees.damages import _classifier, points
-from tests.guarantees.hostile import refusal, toy_run
+from tests.guarantees.hostile import toy_run
 from tests.processes import _FORKSERVER as FORKSERVER
 from tests.runs.s3_server import BUCKET, KEY, SECRET, objects, s3_server, set_up
 from tests.training.toys import halves, recipe
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of other people's packages
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     path = tmp_path / "run"
     certify_dataset(_classifier("plain"), points(), path)
     return path
@@ -52,7 +51,7 @@ CHAINS = ("simplecache::s3://bucket/run", "zip://run.zip::s3://bucket/run", "git
 @pytest.mark.parametrize(
     "address", [*CHAINS, *(f"{kind}://a/b" for kind in ("reference", "http", "memory", "python", "ssh"))]
 )
-def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_stores_that_are_listed_are_opened(address, capsys):
     said = refusal(capsys, "show", address)
     assert [scheme for scheme in ("s3", "gs", "az", "abfs", "file") if f"{scheme}://" not in said] == []
 
@@ -61,9 +60,7 @@ def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.Cap
     "address",
     [f"s3://{text}" for text in ("key:hunter2@b/r", "hunter2@b/r", "b/r?sig=hunter2", "b/r#hunter2")],
 )
-def test_credentials_in_an_address_are_refused_and_not_repeated(
-    address: str, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_credentials_in_an_address_are_refused_and_not_repeated(address, run, capsys):
     with pytest.raises(InvalidValueError):
         Place.parse(address)
     for words in (
@@ -78,12 +75,12 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(
 @pytest.mark.parametrize(
     "address", ["s3://bucket", "s3://", "s3:///x", "s3://b/../x", "s3://b//x", "file://a/b"]
 )
-def test_an_address_names_a_bucket_and_a_prefix(address: str) -> None:
+def test_an_address_names_a_bucket_and_a_prefix(address):
     with pytest.raises(InvalidValueError, match=f"^{re.escape(address)} .*PROTOCOL://BUCKET/PREFIX"):
         Place.parse(address)
 
 
-def test_errors_are_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_told_without_secrets(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "abc/def+ghi")
     said = scrubbed(
         "no: abc/def+ghi at https://user:pw@host/x?X-Amz-Signature=12ab&a=b Authorization: zzz, Signature=yyy"
@@ -94,7 +91,7 @@ def test_errors_are_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
 # Publishing, to a folder.
 
 
-def test_a_finished_run_and_nothing_else(run: Path, tmp_path: Path) -> None:
+def test_a_finished_run_and_nothing_else(run, tmp_path):
     (run / "notes.txt").write_text("private")
     (run / "checkpoint.pt").write_text("weights")
     there = tmp_path / "store" / "run"
@@ -105,24 +102,24 @@ def test_a_finished_run_and_nothing_else(run: Path, tmp_path: Path) -> None:
     assert read_run(local_run(f"file://{there}")).records.digest == read_run(run).records.digest
 
 
-def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"\b12\b.*\b40\b"):
-        publish(toy_run(tmp_path / "run"), f"file://{tmp_path / 'store'}")
-    assert not (tmp_path / "store").exists()
-
-
-def test_another_run_is_replaced_only_when_that_is_asked_for(run: Path, tmp_path: Path) -> None:
-    other = toy_run(tmp_path / "other", 40)
-    address = f"file://{tmp_path / 'store'}"
-    publish(run, address)
+def test_another_run_is_replaced_only_when_that_is_asked_for(run, tmp_path):
+    other, store = toy_run(tmp_path / "other", 40), tmp_path / "store"
+    publish(run, f"file://{store}")
     with pytest.raises(RunError, match="--replace"):
-        publish(other, address)
-    assert len(read_run(tmp_path / "store").records) == len(read_run(run).records)
-    publish(other, address, replace=True)
-    assert read_run(tmp_path / "store").records.digest == read_run(other).records.digest
+        publish(other, f"file://{store}")
+    assert len(read_run(store).records) == len(read_run(run).records)
+    publish(other, f"file://{store}", replace=True)
+    assert read_run(store).records.digest == read_run(other).records.digest
+    before = files_of(other)
+    with pytest.raises(RunError, match="--replace"):
+        publish(run, f"file://{other}")  # lies there unpublished
+    assert files_of(other) == before
+    with pytest.raises(RunError, match=r"\b12\b.*\b40\b"):
+        publish(toy_run(tmp_path / "unfinished"), f"file://{tmp_path / 'new'}")
+    assert not (tmp_path / "new").exists()
 
 
-def test_a_run_is_not_published_onto_itself(run: Path) -> None:
+def test_a_run_is_not_published_onto_itself(run):
     before = files_of(run)
     for place in (run, run / "inside"):
         with pytest.raises(RunError, match=re.escape(f"file://{place}")):
@@ -130,7 +127,7 @@ def test_a_run_is_not_published_onto_itself(run: Path) -> None:
     assert files_of(run) == before
 
 
-def test_weights_are_published_only_when_that_is_asked_for(run: Path, tmp_path: Path) -> None:
+def test_weights_are_published_only_when_that_is_asked_for(run, tmp_path):
     with pytest.raises(RunError, match="--with-model"):
         publish(run, f"file://{tmp_path / 'store'}", with_model=True)  # it has none
     path = tmp_path / "model"
@@ -144,17 +141,7 @@ def test_weights_are_published_only_when_that_is_asked_for(run: Path, tmp_path: 
         publish(path, f"file://{tmp_path / 'again'}")
 
 
-def test_a_run_that_lies_there_unpublished_is_not_written_over(run: Path, tmp_path: Path) -> None:
-    other = toy_run(tmp_path / "store", 40)
-    before = files_of(other)
-    with pytest.raises(RunError, match="--replace"):
-        publish(run, f"file://{other}")
-    assert files_of(other) == before
-
-
-def test_what_the_store_alters_is_noticed_before_it_is_a_run(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_alters_is_noticed_before_it_is_a_run(run, tmp_path, monkeypatch):
     put = ObjectStore.put
 
     def altered(self: ObjectStore, name: str, path: Path) -> None:
@@ -178,7 +165,7 @@ def server() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def s3(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def s3(server, monkeypatch) -> Any:
     """A bucket that is empty; the file system to look into it past smoothcert."""
     import s3fs
 
@@ -194,9 +181,7 @@ ADDRESS = f"s3://{BUCKET}/some/run"
 
 
 @pytest.mark.system
-def test_a_run_is_read_where_it_was_published(
-    run: Path, s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_read_where_it_was_published(run, s3, tmp_path, capsys):
     main(["run", "publish", str(run), ADDRESS])
     said = capsys.readouterr()
     assert ADDRESS in said.out
@@ -220,7 +205,7 @@ def test_a_run_is_read_where_it_was_published(
 
 
 @pytest.mark.system
-def test_shards_are_merged_from_a_bucket(s3: Any, tmp_path: Path) -> None:
+def test_shards_are_merged_from_a_bucket(s3, tmp_path):
     certify_dataset(_classifier("plain"), points(), tmp_path / "whole")
     for number in (1, 2):
         shard = tmp_path / str(number)
@@ -233,7 +218,7 @@ def test_shards_are_merged_from_a_bucket(s3: Any, tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("after", range(3))
-def test_an_upload_that_is_killed_is_no_run_and_can_be_completed(after: int, run: Path, s3: Any) -> None:
+def test_an_upload_that_is_killed_is_no_run_and_can_be_completed(after, run, s3):
     """Killed at once, after each file, and before the list."""
     assert killed_upload(run, after) == -signal.SIGKILL
     assert len(s3.find(BUCKET)) == after
@@ -272,7 +257,7 @@ def _publish_and_die(environment: dict[str, str], run: Path, after: int, replace
 
 
 @pytest.mark.system
-def test_a_replacement_that_is_killed_leaves_no_run(run: Path, s3: Any, tmp_path: Path) -> None:
+def test_a_replacement_that_is_killed_leaves_no_run(run, s3, tmp_path):
     publish(toy_run(tmp_path / "other", 40), ADDRESS)
     assert killed_upload(run, 1, replace=True) == -signal.SIGKILL
     with pytest.raises(RunError, match=r"published\.json"):
@@ -282,7 +267,7 @@ def test_a_replacement_that_is_killed_leaves_no_run(run: Path, s3: Any, tmp_path
 
 
 @pytest.mark.system
-def test_a_strangers_run_is_held_to_its_list_and_to_what_a_run_has(run: Path, s3: Any) -> None:
+def test_a_strangers_run_is_held_to_its_list_and_to_what_a_run_has(run, s3):
     hash_ = hashlib.sha256(b"x").hexdigest()
     publish(run, ADDRESS)
     path = f"{BUCKET}/some/run/published.json"
@@ -313,9 +298,7 @@ def test_a_strangers_run_is_held_to_its_list_and_to_what_a_run_has(run: Path, s3
 
 
 @pytest.mark.system
-def test_a_store_that_refuses_or_is_not_there_is_told_in_a_line(
-    run: Path, s3: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_refuses_or_is_not_there_is_told_in_a_line(run, s3, monkeypatch, capsys):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     assert "s3://no-such-bucket/run" in refusal(capsys, "run", "publish", run, "s3://no-such-bucket/run")
     with socket.socket() as silent:

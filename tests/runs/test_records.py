@@ -1,7 +1,5 @@
 """Columns of records, and their row view."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,27 +17,19 @@ def tally(index: int, phase: Phase, counts: tuple[int, ...], soft: bool = False)
     return Tally(Stream(2**90, index, phase), 3, 3 + sum(counts), counts, sums, sums)
 
 
+def tallies(index: int, chosen: tuple[int, ...], counts: tuple[int, ...], soft: bool = False) -> list[Tally]:
+    return [tally(index, Phase.SELECTION, chosen), tally(index, Phase.ESTIMATION, counts, soft)]
+
+
 RECORDS = [
-    Record(
-        5,
-        1,
-        1,
-        0.1 + 0.2,
-        0.5,
-        1.5,
-        tally(5, Phase.SELECTION, (1, 9)),
-        tally(5, Phase.ESTIMATION, (3, 97)),
-        1,
-    ),
-    Record(
-        0, 1, 0, 0.25, 0.5, 0.0, tally(0, Phase.SELECTION, (9, 1)), tally(0, Phase.ESTIMATION, (99, 1), True)
-    ),
+    Record(5, 1, 1, 0.1 + 0.2, 0.5, 1.5, *tallies(5, (1, 9), (3, 97)), 1),
+    Record(0, 1, 0, 0.25, 0.5, 0.0, *tallies(0, (9, 1), (99, 1), soft=True)),
     Record(7, 0, -1, 0.0, 0.25, 0.5, None, None, None, None, "wrong"),
     Record(9, 0, 0, 1e-300, 0.25, 0.5, None, None, 0, 0.75),
 ]
 
 
-def test_rows_come_back_in_order() -> None:
+def test_rows_come_back_in_order_with_plain_values():
     records = Records.of(RECORDS)
     assert list(records) == sorted(RECORDS, key=lambda record: record.index)
     assert records == tuple(sorted(RECORDS, key=lambda record: record.index))
@@ -47,15 +37,12 @@ def test_rows_come_back_in_order() -> None:
     assert Records.of(records) is records
     assert len(Records.of(())) == 0
     assert not Records.of(())
-
-
-def test_a_row_has_plain_values() -> None:
     for each in fields(Record):
         value = getattr(Records.of(RECORDS)[0], each.name)
         assert not isinstance(value, np.generic | np.ndarray), each.name
 
 
-def test_columns_say_what_rows_say() -> None:
+def test_columns_say_what_rows_say():
     records = Records.of(RECORDS)
     assert records.index.tolist() == [0, 5, 7, 9]
     assert records.correct.tolist() == [record.correct for record in records]
@@ -67,7 +54,7 @@ def test_columns_say_what_rows_say() -> None:
     assert records[:2].has_votes()
 
 
-def test_parts() -> None:
+def test_parts():
     records = Records.of(RECORDS)
     assert list(records.take(records.correct)) == [record for record in records if record.correct]
     assert list(records.take(np.array([2, 0]))) == [records[2], records[0]]
@@ -86,20 +73,14 @@ COLUMNS = {
 @pytest.mark.parametrize(
     "bad", ["", "{", "[]", "{}", "null", "7", GOOD.replace("99", "-99"), GOOD.replace("4", "4.5")]
 )
-def test_votes_that_are_damaged_are_named_when_they_are_looked_at(bad: str) -> None:
+def test_votes_that_are_damaged_are_named_when_they_are_looked_at(bad):
     records = Records.read(COLUMNS | {"estimation": [bad]}, Path("run/journal.sqlite"))
     assert records.correct.tolist() == [True]  # figures that need no votes don't
     with pytest.raises(RunError, match=r"run/journal\.sqlite.*\b4\b"):
         records[0]
 
 
-def test_an_answer_that_its_votes_do_not_have_is_refused() -> None:
-    records = Records.read(COLUMNS | {"predicted": [2]}, Path("journal"))
-    with pytest.raises(RunError, match=r"journal.*\b4\b"):
-        list(records)
-
-
-def test_votes_as_columns() -> None:
+def test_votes_as_columns_and_an_answer_that_they_do_not_have():
     votes = Records.of(RECORDS).votes
     assert votes.total.tolist()[:2] == [100, 100]
     assert np.isnan(votes.total[2:]).all()
@@ -107,10 +88,13 @@ def test_votes_as_columns() -> None:
     assert votes.chosen_votes[:2].tolist() == [99, 97]
     assert votes.rival[:2].tolist() == [0, 0]  # input 0 is answered with a wrong class
     assert votes.rival_votes[:2].tolist() == [99, 3]
+    records = Records.read(COLUMNS | {"predicted": [2]}, Path("journal"))
+    with pytest.raises(RunError, match=r"journal.*\b4\b"):
+        list(records)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_the_digest_and_the_votes_are_those_of_the_rows_however_they_are_written(indent: int | None) -> None:
+def test_the_digest_and_the_votes_are_those_of_the_rows_however_they_are_written(indent):
     columns = {each.name: [getattr(r, each.name) for r in Records.of(RECORDS)] for each in fields(Record)}
     for name in ("selection", "estimation"):
         columns[name] = [None if t is None else json.dumps(t.as_json(), indent=indent) for t in columns[name]]
@@ -123,7 +107,7 @@ def test_the_digest_and_the_votes_are_those_of_the_rows_however_they_are_written
     "changed",
     [GOOD.replace("[1", "[01"), GOOD.replace("estimation", "voting"), GOOD.replace("}", ', "x": 1}')],
 )
-def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed: str) -> None:
+def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed):
     records = Records.read(COLUMNS | {"estimation": [changed]}, Path("journal"))
     if '"x"' in changed:
         assert records.digest == Records.read(COLUMNS, Path("journal")).digest
@@ -149,7 +133,7 @@ def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed: str) -> 
     ],
     ids=str,
 )
-def test_values_that_no_record_has_are_refused(odd: dict[str, object]) -> None:
+def test_values_that_no_record_has_are_refused(odd):
     (name,) = odd
     with pytest.raises(ValueError, match=name):
         Records.read(COLUMNS | {name: [odd[name]]}, Path("journal"))

@@ -1,10 +1,6 @@
 """Statements: typed fields that may be unknown, and JSON that comes back as it was."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +27,7 @@ PLANS = [
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.noise.name} {plan.stops} {plan.search}"[:60])
-def test_a_plan_comes_back_from_what_it_states(plan: CertifyPlan, tmp_path: Path) -> None:
+def test_a_plan_comes_back_from_what_it_states(plan, tmp_path):
     plan = plan.for_shape((3,)) if plan.dimension is None else plan
     save_sigmas(tmp_path, plan.noise)
     again = CertifyPlan.from_statement(PlanStatement(plan.as_json()), tmp_path)
@@ -39,7 +35,7 @@ def test_a_plan_comes_back_from_what_it_states(plan: CertifyPlan, tmp_path: Path
     assert again.as_json() == plan.as_json()
 
 
-def test_a_search_that_is_not_registered_here_is_left_out(tmp_path: Path) -> None:
+def test_a_search_that_is_not_registered_here_is_left_out(tmp_path):
     stated = CertifyPlan(Gaussian(0.5), seed=0, search=SEARCHES["ladder"](), dimension=3).as_json()
     plan = PlanStatement(stated | {"sigma_search": "somebody's"})
     assert CertifyPlan.from_statement(plan, tmp_path).search is None
@@ -52,7 +48,7 @@ def test_a_search_that_is_not_registered_here_is_left_out(tmp_path: Path) -> Non
             CertifyPlan.from_statement(edited, tmp_path)
 
 
-def test_what_is_unknown_is_none_and_says_so_where_it_is_needed() -> None:
+def test_what_is_unknown_is_none_and_says_so_where_it_is_needed():
     plan = PlanStatement({"n": None, "alpha": 0.001, "later": [1, {"deep": None}]})
     assert (plan.n, plan.n0, plan.alpha) == (None, None, 0.001)
     assert plan.has(PlanStatement.n)
@@ -80,7 +76,7 @@ def test_what_is_unknown_is_none_and_says_so_where_it_is_needed() -> None:
         ({"chunk": 2.5}, r"plan\.chunk.*2\.5"),
     ],
 )
-def test_what_cannot_be_right_is_refused(stated: dict[str, Any], named: str) -> None:
+def test_what_cannot_be_right_is_refused(stated, named):
     with pytest.raises(ValueError, match=named):
         PlanStatement(stated)
 
@@ -97,12 +93,12 @@ def test_what_cannot_be_right_is_refused(stated: dict[str, Any], named: str) -> 
         ({}, None),
     ],
 )
-def test_inputs_asked_for(stated: dict[str, Any], asked: list[int] | None) -> None:
+def test_inputs_asked_for(stated, asked):
     found = DataStatement(stated).asked_for
     assert (None if found is None else list(found)) == asked
 
 
-def test_a_manifest_comes_back_and_keeps_its_seal() -> None:
+def test_a_manifest_comes_back_and_keeps_its_seal():
     manifest = Manifest.of(
         "certify", PLANS[2].as_json(), {"name": "m", "order": [1, 0]}, {"planned": 5}, {"torch": "2"}, "now"
     )

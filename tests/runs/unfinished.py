@@ -1,7 +1,5 @@
 """Runs as a kill leaves them: records that were there are gone, as if they had never been written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path
