@@ -1,7 +1,5 @@
 """Shared fixtures; material outside the repository is found through environment variables or not at all."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os
@@ -92,7 +90,7 @@ BuildOnce = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")
-def build_once(tmp_path_factory: pytest.TempPathFactory) -> BuildOnce:
+def build_once(tmp_path_factory) -> BuildOnce:
     """Builds a directory by the first worker that needs it; all others wait for it and share it, unchanged.
 
     ``build_once(name, build)`` calls ``build(path)`` with a path that does not exist yet, and returns the path.
@@ -116,7 +114,7 @@ def build_once(tmp_path_factory: pytest.TempPathFactory) -> BuildOnce:
 
 
 @pytest.fixture(scope="session")
-def digits_model(build_once: BuildOnce) -> Path:
+def digits_model(build_once) -> Path:
     """A small network trained on digits under noise for a second or two, as `smoothcert train` writes it."""
     pytest.importorskip("sklearn")
     plan = TrainPlan(sigma=0.25, epochs=12, batch_size=64, lr=0.1, schedule="cosine")

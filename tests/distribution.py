@@ -1,7 +1,5 @@
 """``python -m tests.distribution``: builds both distributions, and uses the wheel where no checkout is."""
 
-from __future__ import annotations
-
 import email
 import json
 import os

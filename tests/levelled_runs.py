@@ -1,7 +1,5 @@
 """Runs of a classifier with σ levels whose inputs are limited by everything that can limit them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ suite runs (not with ``--named``). ``--only NAME`` takes the mutants whose name 
 two survive.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

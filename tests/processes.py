@@ -1,7 +1,5 @@
 """The command line in a process of its own, forked from a server that has torch loaded: no start takes seconds."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

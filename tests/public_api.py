@@ -4,8 +4,6 @@
 or field is a decision, and say so in CHANGELOG.md: other programs depend on them.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -62,15 +60,7 @@ GROUPS = {
 # Methods and properties of classes that have others as well, for the rest of the package; fields are public anyway.
 MEMBERS = {
     "SmoothedClassifier": (
-        *(
-            "base_class",
-            "certify",
-            "certify_each",
-            "certify_one",
-            "certify_stream",
-            "class_names",
-            "classes",
-        ),
+        *("base_class", "certify", "certify_each", "certify_one", "certify_stream", "class_names", "classes"),
         *("predict", "predict_each", "predict_one", "prepare", "settle_seed"),
     ),
     "LevelledClassifier": (

@@ -3,8 +3,6 @@
 Steps of ``make check`` and not tests of the default run: they take a minute and depend on packages of the site.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

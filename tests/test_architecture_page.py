@@ -1,7 +1,5 @@
 """docs/architecture.md: what it names is there, and what it says of additions was tried."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -137,7 +135,7 @@ assert Path("memory.sqlite").exists()
 """
 
 
-def test_every_path_and_package_on_the_page_exists() -> None:
+def test_every_path_and_package_on_the_page_exists():
     files = {
         path.relative_to(ROOT).as_posix() for top in ("src", "tests") for path in (ROOT / top).rglob("*.py")
     }
@@ -153,7 +151,7 @@ def test_every_path_and_package_on_the_page_exists() -> None:
     assert there - set(re.findall(r"\w+", packages)) <= {"__init__", "__main__"}
 
 
-def test_files_that_other_pages_name_exist() -> None:
+def test_files_that_other_pages_name_exist():
     """But for members that a reader adds, and scripts of an earlier commit that is named beside them."""
     files = {
         f"/{path.relative_to(ROOT).as_posix()}"
@@ -172,7 +170,7 @@ def test_files_that_other_pages_name_exist() -> None:
     assert missing == set()
 
 
-def test_the_walk_of_a_vote_names_functions_that_are_there() -> None:
+def test_the_walk_of_a_vote_names_functions_that_are_there():
     stops = re.findall(r"^\| \d+ \| `([\w/]+\.py): (\w+)`", PAGE, re.MULTILINE)
     assert 20 <= len(stops) <= 25
     for file, function in stops:
@@ -182,7 +180,7 @@ def test_the_walk_of_a_vote_names_functions_that_are_there() -> None:
 
 
 @pytest.mark.system
-def test_members_of_families_are_one_file_each(tmp_path: Path) -> None:
+def test_members_of_families_are_one_file_each(tmp_path):
     shutil.copytree(
         ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
     )

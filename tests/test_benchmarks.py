@@ -1,7 +1,5 @@
 """The benchmarks: tables made from logs kept in the repository, shortened recipes, and commands that pages name."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
@@ -53,7 +51,7 @@ def test_a_wrong_answer_counts_as_radius_zero():
     )
 
 
-def test_the_acr_over_epochs_is_in_columns_of_epochs(tmp_path: Path) -> None:
+def test_the_acr_over_epochs_is_in_columns_of_epochs(tmp_path):
     for log in ("gaussian-0.5.json", "gaussian-0.5.tsv.gz"):
         (tmp_path / log).write_bytes((mnist.KEPT / log).read_bytes())
     assert mnist.curves(tmp_path) == ""
@@ -133,7 +131,7 @@ def test_differences_are_of_the_same_inputs_and_seeds():
     assert mnist.comparison(gaussian, macer)[1:3] == ["-0.150 ± 0.150", "-0.100, -0.200"]
 
 
-def test_every_benchmark_that_a_page_or_a_file_names_exists() -> None:
+def test_every_benchmark_that_a_page_or_a_file_names_exists():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
     files = [*pages, *(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     named = {found.groups() for file in files for found in NAMED.finditer(file.read_text(encoding="utf-8"))}

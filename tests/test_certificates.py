@@ -1,9 +1,6 @@
 """Radii against their formulas, and never above them."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import ClassVar
 
 import mpmath
@@ -15,14 +12,13 @@ from scipy.stats import norm
 
 from smoothcert.bounds.base import BOUNDS, ClassBounds
 from smoothcert.perturb.base import Certificate, Isotropic, largest_radius
-from smoothcert.perturb.diagonal import DiagonalNoise
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
 from smoothcert.perturb.uniform import DiagonalUniform, Uniform
-from smoothcert.regions.bodies import CrossPolytope, Ellipsoid, GaugeBody
+from smoothcert.regions.bodies import CrossPolytope, Ellipsoid
 from smoothcert.tally import Phase, Stream, Tally
 
 
-def test_the_issues_example_abstains_one_sided_and_certifies_two_class() -> None:
+def test_the_issues_example_abstains_one_sided_and_certifies_two_class():
     rest = (9000,) * 5
     tally = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 100_000, (45_000, 10_000, *rest))
     certificate = Certificate(Gaussian(1.0))
@@ -30,13 +26,13 @@ def test_the_issues_example_abstains_one_sided_and_certifies_two_class() -> None
     assert certificate.radius(BOUNDS["two-class"](tally, 0, 0.001)) == pytest.approx(0.5625, abs=1e-3)
 
 
-def test_the_ceiling_of_the_papers_protocol() -> None:
+def test_the_ceiling_of_the_papers_protocol():
     ceiling = largest_radius(Gaussian(1.0), BOUNDS["clopper-pearson"], 100_000, 0.001)
     assert ceiling == pytest.approx(norm.ppf(0.001 ** (1 / 100_000)), rel=1e-9)
     assert ceiling == pytest.approx(3.81, abs=0.005)
 
 
-def test_regions_have_the_noise_norm_and_radius() -> None:
+def test_regions_have_the_noise_norm_and_radius():
     bounds = ClassBounds(0.9, 0.1)
     ball = Gaussian(0.5).certificate.region(np.zeros(3), bounds)
     cross = Uniform(0.5).certificate.region(np.zeros(3), bounds)
@@ -47,7 +43,7 @@ def test_regions_have_the_noise_norm_and_radius() -> None:
     assert Gaussian(0.5).certificate.region(np.zeros(3), ClassBounds(0.4, 0.6)) is None
 
 
-def test_noise_without_a_theorem_cannot_be_made() -> None:
+def test_noise_without_a_theorem_cannot_be_made():
     class Bare(Isotropic):
         name: ClassVar[str] = "bare"
 
@@ -79,15 +75,8 @@ probabilities = st.floats(1e-6, 1 - 1e-6)
 )
 @given(lower=probabilities, upper=probabilities, scales=st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
 def test_radii_and_semi_axes_are_the_formula_rounded_down(
-    ball: type[Isotropic],
-    stretched: type[DiagonalNoise],
-    body: type[GaugeBody],
-    exact_gap: Callable[[float, float], mpmath.mpf],
-    square: int,
-    lower: float,
-    upper: float,
-    scales: list[float],
-) -> None:
+    ball, stretched, body, exact_gap, square, lower, upper, scales
+):
     bounds = ClassBounds(lower, upper)
     certificate = Certificate(stretched(np.array(scales)))
     region = certificate.region(np.zeros(len(scales)), bounds)
@@ -114,9 +103,7 @@ def test_radii_and_semi_axes_are_the_formula_rounded_down(
     ("diagonal", "isotropic"), [(DiagonalGaussian, Gaussian), (DiagonalUniform, Uniform)]
 )
 @given(lower=probabilities, upper=probabilities, sigma=st.floats(0.01, 10))
-def test_a_constant_vector_gives_the_very_radius(
-    diagonal: type[DiagonalGaussian], isotropic: type[Gaussian], lower: float, upper: float, sigma: float
-) -> None:
+def test_a_constant_vector_gives_the_very_radius(diagonal, isotropic, lower, upper, sigma):
     bounds = ClassBounds(lower, upper)
     ball, stretched = isotropic(sigma).certificate, diagonal(np.full((2, 2), sigma)).certificate
     assert stretched.radius(bounds) == ball.radius(bounds)
@@ -129,7 +116,7 @@ def test_a_constant_vector_gives_the_very_radius(
         assert region.certified_area == expected.certified_area
 
 
-def test_sizes_of_the_paper_for_the_region_of_a_certificate() -> None:
+def test_sizes_of_the_paper_for_the_region_of_a_certificate():
     sigmas = np.random.default_rng(0).uniform(0.1, 1, size=(3, 4))
     bounds = ClassBounds(0.9, 0.1)
     certificate = Certificate(DiagonalGaussian(sigmas))

@@ -1,7 +1,5 @@
 """Which file system a path is on, from the kernel's own table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -44,9 +42,7 @@ def inject(path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/mnt/cifs/x", "cifs", True, False),
     ],
 )
-def test_the_mount_of_a_path(
-    path: str, kind: str, network: bool, locks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_mount_of_a_path(path, kind, network, locks, tmp_path, monkeypatch):
     inject(tmp_path, LINES, monkeypatch)
     mount = mount_of(Path(path))
     assert mount is not None
@@ -54,7 +50,7 @@ def test_the_mount_of_a_path(
     assert (network_mount(Path(path)) is not None) == network
 
 
-def test_a_link_counts_as_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_counts_as_where_it_leads(tmp_path, monkeypatch):
     there = tmp_path / "there"
     there.mkdir()
     (tmp_path / "here").symlink_to(there)
@@ -63,18 +59,18 @@ def test_a_link_counts_as_where_it_leads(tmp_path: Path, monkeypatch: pytest.Mon
     assert network_mount(tmp_path / "elsewhere") is None
 
 
-def test_links_in_a_circle_are_on_some_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_in_a_circle_are_on_some_mount(tmp_path, monkeypatch):
     inject(tmp_path, LINES, monkeypatch)
     (tmp_path / "round").symlink_to(tmp_path / "round")
     assert mount_of(tmp_path / "round" / "run") is not None
 
 
-def test_without_a_table_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_table_nothing_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(databases, "MOUNTS", tmp_path / "missing")
     assert mount_of(tmp_path) is None
     assert network_mount(tmp_path) is None
 
 
-def test_this_machine_is_known() -> None:
+def test_this_machine_is_known():
     if databases.MOUNTS.exists():
         assert mount_of(Path.cwd()) is not None

@@ -1,7 +1,5 @@
 """Pages that say what the code does are held to it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -12,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from smoothcert.training.recipe import find_recipe, markdown_rows
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_table_of_methods_is_the_registry() -> None:
+def test_the_table_of_methods_is_the_registry():
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- smoothcert recipes --markdown -->\n(.*?)<!-- end -->", page, re.DOTALL)
     assert table == markdown_rows(), (
@@ -54,7 +51,7 @@ RUN_AS_WRITTEN = {"add-an-objective.md", "CONTRIBUTING.md"}
 
 
 @pytest.mark.slow
-def test_every_command_of_every_page_parses_and_names_recipes_that_exist(tmp_path: Path) -> None:
+def test_every_command_of_every_page_parses_and_names_recipes_that_exist(tmp_path):
     app = make_app()
     seen = set()
     for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]:
@@ -103,7 +100,7 @@ def check_command(app: App, tokens: list[str]) -> None:
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 
 
-def test_every_link_of_every_page_leads_to_a_file() -> None:
+def test_every_link_of_every_page_leads_to_a_file():
     """As on the code host, where links to tests and sources work as well; the site's build checks anchors."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     broken = [
@@ -115,7 +112,7 @@ def test_every_link_of_every_page_leads_to_a_file() -> None:
     assert broken == []
 
 
-def test_the_promises_stay_short() -> None:
+def test_the_promises_stay_short():
     assert len((ROOT / "docs" / "guarantees.md").read_bytes()) <= 8 * 1024
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
@@ -129,9 +126,7 @@ def test_the_promises_stay_short() -> None:
         ("Non-uniform", (), range(1, 5)),
     ],
 )
-def test_every_table_and_figure_of_the_papers_is_on_the_page(
-    paper: str, tables: Iterable[int], figures: Iterable[int]
-) -> None:
+def test_every_table_and_figure_of_the_papers_is_on_the_page(paper, tables, figures):
     """Numbers are written singly (Table 4), joined (Tables 1 and 3) or as a range (Tables 6 to 9)."""
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(paper))
@@ -190,7 +185,7 @@ def run_python(
 
 
 @pytest.mark.system
-def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> None:
+def test_the_page_on_adding_an_objective_works_as_written(tmp_path):
     pytest.importorskip("sklearn")
     page = ROOT / "docs" / "add-an-objective.md"
     text = page.read_text(encoding="utf-8")
@@ -207,7 +202,7 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_written(tmp_path: Path) -> None:
+def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_written(tmp_path):
     pytest.importorskip("sklearn")
     page = ROOT / "CONTRIBUTING.md"
     text = page.read_text(encoding="utf-8")
@@ -240,9 +235,7 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
 
 
 @pytest.mark.parametrize("content", [None, "import nowhere_to_be_found"])
-def test_a_plugin_that_cannot_be_loaded_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
-) -> None:
+def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path, monkeypatch, content):
     plugin = tmp_path / "broken.py"
     if content is not None:
         plugin.write_text(content)
@@ -256,7 +249,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(
 
 
 @pytest.mark.system
-def test_a_command_ends_with_a_plugin_that_cannot_be_loaded(tmp_path: Path) -> None:
+def test_a_command_ends_with_a_plugin_that_cannot_be_loaded(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "smoothcert", "recipes"],
         env={**os.environ, "SMOOTHCERT_PLUGINS": str(tmp_path / "broken.py")},
@@ -279,7 +272,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.system
-def test_the_tabular_example_runs_as_written(tmp_path: Path) -> None:
+def test_the_tabular_example_runs_as_written(tmp_path):
     pytest.importorskip("sklearn")
     done = run_python("-c", SEEDED, ROOT / "docs" / "examples" / "tabular.py", cwd=tmp_path)
     rows = re.findall(r"^.+: (\d+) \w+ 169 .* (\S+)$", done.stdout, re.MULTILINE)
@@ -295,7 +288,7 @@ def test_the_tabular_example_runs_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> None:
+def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
     script = ROOT / "docs" / "examples" / "own_loop.py"
@@ -307,9 +300,7 @@ def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> No
     assert (tmp_path / "curve.png").stat().st_size > 10_000
 
 
-def test_the_page_on_models_runs_as_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_on_models_runs_as_written(capsys, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.setattr("secrets.randbits", random.Random(0).getrandbits)
     page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
@@ -328,7 +319,7 @@ def test_the_page_on_models_runs_as_written(
 
 
 @pytest.mark.campaign
-def test_the_lines_of_the_pages_on_servers_work_as_written(tmp_path: Path) -> None:
+def test_the_lines_of_the_pages_on_servers_work_as_written(tmp_path):
     """Each as bash runs it, but for the ports, and with an end to the servers."""
     pytest.importorskip("sklearn")
     pytest.importorskip("fastapi")

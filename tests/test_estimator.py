@@ -1,11 +1,8 @@
 """The scikit-learn estimator: scikit-learn's own checks, and PREDICT's promise behind predict."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,7 +36,7 @@ CHECKS = [
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's checks give data that its own estimators warn of
 @pytest.mark.parametrize("check", CHECKS, ids=lambda pair: str(getattr(pair[1], "func", pair[1]).__name__))
-def test_scikit_learns_own_checks(check: tuple[Any, Callable[[Any], None]]) -> None:
+def test_scikit_learns_own_checks(check):
     estimator, ask = check
     ask(estimator)
 
@@ -56,7 +53,7 @@ def fitted(estimator: Any = None, X: Any = WINE, y: Any = NAMES, **options: Any)
     return SmoothedEstimator(estimator or LogisticRegression(), **options).fit(X, y)
 
 
-def test_predict_is_predict() -> None:
+def test_predict_is_predict():
     model = fitted()
     numerics = Numerics(dtype="float64")
     own = SmoothedClassifier(model.estimator_, sigma=0.5, n=500, seed=model.seed_, numerics=numerics)
@@ -73,7 +70,7 @@ def test_predict_is_predict() -> None:
     assert certified.accuracy(NAMES[PART]) > 0.7
 
 
-def test_abstentions_get_the_label_that_was_asked_for() -> None:
+def test_abstentions_get_the_label_that_was_asked_for():
     model = fitted(abstain_label="unsure")
     predicted, abstained = model.predict(SOME), model.abstains(SOME)
     assert set(predicted[abstained]) == {"unsure"}
@@ -87,7 +84,7 @@ def test_abstentions_get_the_label_that_was_asked_for() -> None:
     assert set(numbered.predict(SOME)[numbered.abstains(SOME)].tolist()) == {ABSTAIN}
 
 
-def test_answers_to_a_row_depend_on_the_row_alone() -> None:
+def test_answers_to_a_row_depend_on_the_row_alone():
     model = fitted()
     whole = model.predict_proba(WINE)
     assert model.predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
@@ -97,7 +94,7 @@ def test_answers_to_a_row_depend_on_the_row_alone() -> None:
     assert clone(model).fit(WINE, NAMES).predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
 
 
-def test_what_was_fitted_stays_until_the_next_fit() -> None:
+def test_what_was_fitted_stays_until_the_next_fit():
     model = fitted()
     before = model.certify(WINE[:3]).radius.tolist()
     model.set_params(sigma=5.0, n=100, alpha=0.1, hold=[0])
@@ -105,22 +102,22 @@ def test_what_was_fitted_stays_until_the_next_fit() -> None:
     assert pickle.loads(pickle.dumps(model)).certify(WINE[:3]).radius.tolist() == before
 
 
-def test_features_that_are_large_beside_their_noise() -> None:
+def test_features_that_are_large_beside_their_noise():
     model = fitted(X=WINE + 1e6)
     assert model.certify(WINE[:3] + 1e6).predicted.tolist() == fitted().certify(WINE[:3]).predicted.tolist()
 
 
-def test_an_unknown_seed_is_chosen_anew() -> None:
+def test_an_unknown_seed_is_chosen_anew():
     """Two seeds of 63 bits are equal with a probability of 1e-19."""
     assert fitted(random_state=None).seed_ != fitted(random_state=None).seed_
 
 
-def test_noise_while_fitting_is_what_makes_it_stand_noise() -> None:
+def test_noise_while_fitting_is_what_makes_it_stand_noise():
     tree = DecisionTreeClassifier(random_state=0)
     assert fitted(tree, copies=20).score(WINE, NAMES) > fitted(tree, copies=0).score(WINE, NAMES)
 
 
-def test_a_scale_for_each_feature_and_features_that_are_held() -> None:
+def test_a_scale_for_each_feature_and_features_that_are_held():
     scales = np.full(13, 0.5)
     scales[0] = 0.1
     stretched = fitted(sigma=scales).certify(WINE[:3])
@@ -135,14 +132,14 @@ def test_a_scale_for_each_feature_and_features_that_are_held() -> None:
     assert held.predict(WINE[:2]).tolist() == ["barolo", "barolo"]
 
 
-def test_a_fitted_model_stays_as_it_is() -> None:
+def test_a_fitted_model_stays_as_it_is():
     pipeline = make_pipeline(StandardScaler(), LogisticRegression()).fit(WINE, NAMES)
     model = fitted(FrozenEstimator(pipeline))
     assert model.estimator_.estimator is pipeline
     assert model.score(WINE, NAMES) > 0.9
 
 
-def test_scikit_learns_tools_take_it() -> None:
+def test_scikit_learns_tools_take_it():
     model = SmoothedEstimator(LogisticRegression(), votes=50, copies=2, random_state=0)
     assert cross_val_score(model, WINE, NAMES, cv=3).mean() > 0.8
     search = GridSearchCV(model, {"sigma": [0.1, 3.0], "estimator__C": [1.0]}, cv=2).fit(WINE, NAMES)
@@ -164,12 +161,12 @@ def test_scikit_learns_tools_take_it() -> None:
         ({"y": ["one"] * len(WINE)}, r"\by\b.*'one'"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, Any], named: str) -> None:
+def test_mistakes_are_named(options, named):
     with pytest.raises(InvalidValueError, match=named):
         fitted(**options)
 
 
-def test_tables_keep_their_columns() -> None:
+def test_tables_keep_their_columns():
     pandas = pytest.importorskip("pandas", reason="tables are pandas'")
     table = pandas.DataFrame(WINE, columns=[f"c{k}" for k in range(13)])
     model = fitted(X=table, hold=["c0"])
@@ -178,7 +175,7 @@ def test_tables_keep_their_columns() -> None:
     assert model.certify(table.iloc[:3]).predicted.tolist() == model.certify(table[:3]).predicted.tolist()
 
 
-def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "smoothcert.estimator")
@@ -188,7 +185,7 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         importlib.import_module("smoothcert.estimator")
 
 
-def test_an_abstention_is_wrong_whatever_type_its_label_has() -> None:
+def test_an_abstention_is_wrong_whatever_type_its_label_has():
     few = {"votes": 20, "abstain_label": "unsure"}
     kinds = KINDS[PART]
     named, numbered = fitted(**few), fitted(y=KINDS, **few)
@@ -200,6 +197,6 @@ def test_an_abstention_is_wrong_whatever_type_its_label_has() -> None:
     assert numbered.score(SOME[unsure], kinds[unsure]) == 0.0
 
 
-def test_an_abstention_has_no_class_for_a_label() -> None:
+def test_an_abstention_has_no_class_for_a_label():
     with pytest.raises(InvalidValueError, match="abstain_label=1"):
         fitted(y=KINDS, abstain_label=1)

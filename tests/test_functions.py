@@ -1,7 +1,5 @@
 """The functions of the top level: radii against SciPy's, figures against counts by hand, runs opened and written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +25,24 @@ def answers(**options: Any) -> smoothcert.Certifications:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     answers().save(tmp_path / "toys", LABELS)
     return tmp_path / "toys"
 
 
-def test_the_radius_of_counts_is_the_papers() -> None:
+def test_the_radius_of_counts_is_the_papers():
     found = smoothcert.radius([3, 990, 7], 0.5, 0.001, "clopper-pearson", predicted=1)
     expected = 0.5 * norm.ppf(beta.ppf(0.001, 990, 11))
     assert found == pytest.approx(expected, rel=1e-9)
     assert found <= expected * (1 + 1e-12)
 
 
-def test_a_choice_by_the_same_votes_is_paid_for() -> None:
+def test_a_choice_by_the_same_votes_is_paid_for():
     paid = smoothcert.radius([3, 990, 7], 0.5, 0.003, "clopper-pearson")
     assert paid == smoothcert.radius([3, 990, 7], 0.5, 0.001, "clopper-pearson", predicted=1)
 
 
-def test_radii_of_many_rows() -> None:
+def test_radii_of_many_rows():
     rows = [[50, 50], [0, 100], [0, 0], [100, 0]]
     found = smoothcert.radius(rows, 1.0, predicted=[0, 1, 1, 1])
     assert found[[0, 2, 3]].tolist() == [0.0, 0.0, 0.0]
@@ -63,12 +61,12 @@ def test_radii_of_many_rows() -> None:
         (([1, 5], 1.0, 0.1, "macer"), "macer"),
     ],
 )
-def test_counts_that_are_none_are_refused(arguments: tuple[Any, ...], named: str) -> None:
+def test_counts_that_are_none_are_refused(arguments, named):
     with pytest.raises(InvalidValueError, match=named):
         smoothcert.radius(*arguments)
 
 
-def test_figures_of_runs_and_of_answers_agree(run: Path) -> None:
+def test_figures_of_runs_and_of_answers_agree(run):
     found, radii = answers(), [0.0, 0.2, 5.0]
     right = found.predicted == LABELS
     expected = [float(np.mean(right & (found.radius >= r))) for r in radii]
@@ -84,7 +82,7 @@ def test_figures_of_runs_and_of_answers_agree(run: Path) -> None:
         smoothcert.certified_accuracy(run, labels=LABELS)
 
 
-def test_a_run_of_python_goes_all_the_way(run: Path, tmp_path: Path) -> None:
+def test_a_run_of_python_goes_all_the_way(run, tmp_path):
     again = smoothcert.recertify(run, tmp_path / "looser", alpha=0.01)
     assert smoothcert.verify_run(again).exit_code == 0
     assert (again.records.radius > smoothcert.load_run(run).records.radius).all()
@@ -101,7 +99,7 @@ def test_a_run_of_python_goes_all_the_way(run: Path, tmp_path: Path) -> None:
         smoothcert.verify_run(tmp_path / "nowhere")
 
 
-def test_a_trained_model_is_loaded_by_its_run(tmp_path: Path) -> None:
+def test_a_trained_model_is_loaded_by_its_run(tmp_path):
     import torch
 
     from smoothcert.architectures.spec import ModelSpec, initialise
@@ -118,7 +116,7 @@ def test_a_trained_model_is_loaded_by_its_run(tmp_path: Path) -> None:
         smoothcert.load_model("net", model_dir=tmp_path, threat_model="Linf")
 
 
-def test_noise_is_fitted_and_runs_are_attacked(tmp_path: Path) -> None:
+def test_noise_is_fitted_and_runs_are_attacked(tmp_path):
     data = smoothcert.Dataset("toys", np.tile(ROWS, (10, 1)), np.tile([1, 0, 1, 1], 10), ("0", "1"))
     plan = smoothcert.FitPlan(init=0.5, route="votes", sub_epochs=1, validation=8)
     model = SmoothedClassifier(signs, sigma=0.5, outputs="labels", classes=2).base

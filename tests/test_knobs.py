@@ -1,7 +1,5 @@
 """Knobs: dataclass fields that explain themselves, filled from plain values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Literal, Optional
 
@@ -23,7 +21,7 @@ class Oven:
     alarms: tuple[int, ...] = knob((), "when to ring")
 
 
-def test_plain_values_fill_the_fields() -> None:
+def test_plain_values_fill_the_fields():
     made = from_mapping(
         Oven,
         {
@@ -42,12 +40,12 @@ def test_plain_values_fill_the_fields() -> None:
     assert type(made.alarms) is tuple
 
 
-def test_nothing_given_is_all_defaults() -> None:
+def test_nothing_given_is_all_defaults():
     assert from_mapping(Oven, {}, "oven") == Oven()
 
 
 @pytest.mark.parametrize("name", ["limit", "shelf"])
-def test_what_is_optional_may_be_none(name: str) -> None:
+def test_what_is_optional_may_be_none(name):
     assert getattr(from_mapping(Oven, {name: None}, "oven"), name) is None
 
 
@@ -73,18 +71,18 @@ def test_what_is_optional_may_be_none(name: str) -> None:
         ("het", 1, "oven.*'het'.*'heat'"),
     ],
 )
-def test_a_wrong_value_is_named(name: str, value: object, named: str) -> None:
+def test_a_wrong_value_is_named(name, value, named):
     with pytest.raises(InvalidValueError, match=named):
         from_mapping(Oven, {name: value}, "oven")
 
 
-def test_a_knob_has_a_default_and_a_line_of_help() -> None:
+def test_a_knob_has_a_default_and_a_line_of_help():
     texts = {knob.name: knob.help for knob in knobs_of(Oven)}
     assert Oven().heat == 180.0
     assert texts["heat"] == "degrees"
     assert texts["name"] == ""
 
 
-def test_types_come_resolved_and_in_order() -> None:
+def test_types_come_resolved_and_in_order():
     assert list(knob_types(Oven)) == [field.name for field in fields(Oven)]
     assert knob_types(Oven)["alarms"] == tuple[int, ...]

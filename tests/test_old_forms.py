@@ -1,7 +1,5 @@
 """Forms of before 1.0 do what they did, and say what to write instead."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +41,7 @@ FORMS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_old_form_works_and_warns(form: str) -> None:
+def test_an_old_form_works_and_warns(form):
     old, expected = FORMS[form]
     with pytest.warns(DeprecationWarning, match=r"goes with 2\.0") as told:
         found = old()
@@ -60,7 +58,7 @@ def test_an_old_form_works_and_warns(form: str) -> None:
         assert found == expected
 
 
-def test_new_forms_do_not_warn() -> None:
+def test_new_forms_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         many, one = smoothed().certify([POINT, -POINT]), smoothed().certify_one(-POINT)
@@ -74,7 +72,7 @@ def test_new_forms_do_not_warn() -> None:
         assert list(answers.to_dict()) == ["row", "predicted", "label", "abstained", "p_value", "seconds"]
 
 
-def test_an_attribute_that_never_was_is_an_error() -> None:
+def test_an_attribute_that_never_was_is_an_error():
     with pytest.raises(AttributeError, match="estimatoin"):
         ANSWER.estimatoin  # type: ignore[attr-defined]  # noqa: B018
 
@@ -89,13 +87,13 @@ def test_an_attribute_that_never_was_is_an_error() -> None:
         ("route", "Numerics"),
     ],
 )
-def test_a_misspelled_option_names_the_one_that_is_meant(written: str, meant: str) -> None:
+def test_a_misspelled_option_names_the_one_that_is_meant(written, meant):
     with pytest.raises(TypeError, match=meant) as caught:
         SmoothedClassifier(signs, **{"sigma": 0.5, written: 0.1})
     assert written in str(caught.value)
 
 
-def test_a_failing_model_leaves_the_answers_that_were_ready() -> None:
+def test_a_failing_model_leaves_the_answers_that_were_ready():
     calls = []
 
     def fails_late(batch: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """An operating system without POSIX locks: a line that says so, whichever way one comes in."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -38,7 +36,7 @@ def python(program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.system
-def test_commands_end_at_once_and_the_library_refuses_runs(tmp_path: Path) -> None:
+def test_commands_end_at_once_and_the_library_refuses_runs(tmp_path):
     done = python(COMMANDS, tmp_path)
     assert done.stdout.split() == ["2"] * 3, "nothing but the exit codes is printed"
     lines = done.stderr.splitlines()
@@ -51,7 +49,7 @@ def test_commands_end_at_once_and_the_library_refuses_runs(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lock_is_one_processs_or_many_readers(tmp_path: Path) -> None:
+def test_a_lock_is_one_processs_or_many_readers(tmp_path):
     path = tmp_path / "locked"
     path.touch()
     first, second = (os.open(path, os.O_RDWR) for _ in range(2))

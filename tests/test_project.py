@@ -1,7 +1,5 @@
 """The rules of the project that a machine can check: layers, dependencies, README and CI agree."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.metadata
@@ -63,7 +61,7 @@ def imported_packages(path: Path) -> set[str]:
     return packages
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down():
     for path in sorted(SOURCE.rglob("*.py")):
         package = package_of(path)
         if package != "__init__":
@@ -71,12 +69,12 @@ def test_imports_point_down() -> None:
                 assert LAYER_OF[used] > LAYER_OF[package], f"{path}: {package} must not use {used}"
 
 
-def test_every_package_has_a_layer() -> None:
+def test_every_package_has_a_layer():
     packages = {package_of(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
     assert packages == set(LAYER_OF)
 
 
-def test_few_use_what_is_experimental() -> None:
+def test_few_use_what_is_experimental():
     """Commands of its own, and what reads the runs that it makes; a new user is a step into the front row."""
     users = {
         path.relative_to(SOURCE).as_posix()
@@ -96,7 +94,7 @@ def test_few_use_what_is_experimental() -> None:
 DOUBLED_CLASSES = {"Place"}
 
 
-def test_no_public_class_has_the_name_of_another() -> None:
+def test_no_public_class_has_the_name_of_another():
     """A name that two classes have leaves the reader of an import guessing."""
     places: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
@@ -116,7 +114,7 @@ def imported_modules(path: Path) -> set[str]:
     return froms | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
 
 
-def test_the_verifier_uses_the_standard_library_alone() -> None:
+def test_the_verifier_uses_the_standard_library_alone():
     """It must not lean on the code that made a run, and an auditor has nothing else."""
     files = sorted(VERIFIER.rglob("*.py"))
     assert len(files) > 2
@@ -125,7 +123,7 @@ def test_the_verifier_uses_the_standard_library_alone() -> None:
         assert packages <= sys.stdlib_module_names - {"pickle", "importlib"}, path
 
 
-def test_only_verify_and_its_replay_use_the_verifier() -> None:
+def test_only_verify_and_its_replay_use_the_verifier():
     users = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
@@ -134,7 +132,7 @@ def test_only_verify_and_its_replay_use_the_verifier() -> None:
     assert users == {"replay.py", "functions.py", "cli/verify.py"}
 
 
-def test_no_module_binds_a_name_twice() -> None:
+def test_no_module_binds_a_name_twice():
     """Two constants of one name in one file: the first is lost, and what used it has another value."""
     for path in sorted([*SOURCE.rglob("*.py"), *VERIFIER.rglob("*.py")]):
         bound: list[str] = []
@@ -166,7 +164,7 @@ def texts_of(path: Path) -> list[tuple[int, str]]:
     ]
 
 
-def test_the_layout_of_a_run_is_known_to_runs_alone() -> None:
+def test_the_layout_of_a_run_is_known_to_runs_alone():
     """The verifier has its own reader, which trusts nothing of the library; replay speaks of what it read."""
     names = [one.name for one in vars(RunFiles).values() if hasattr(one, "name")]
     assert "run.json" in names
@@ -183,21 +181,21 @@ def shell_blocks() -> list[str]:
     return re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_readme_opens_with_its_two_commands() -> None:
+def test_the_readme_opens_with_its_two_commands():
     first, second = shell_blocks()[:2]
     assert "-c constraints.txt" in first
     assert "smoothcert quickstart" in first
     assert "pytest" in second
 
 
-def test_ci_runs_the_readmes_commands_and_what_people_run() -> None:
+def test_ci_runs_the_readmes_commands_and_what_people_run():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "README.md" in script
     assert re.search(r"^[^#\n]*\bmake check$", script, re.MULTILINE)
     assert not re.search(r"^\s*(python\S* -m )?pytest", script, re.MULTILINE)
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_its_reason():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -209,7 +207,7 @@ def test_every_dependency_has_its_reason() -> None:
     assert {name for name in names if f"| {name} |" not in reasons} == set()
 
 
-def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor() -> None:
+def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor():
     import tomllib
 
     from packaging.requirements import Requirement
@@ -241,7 +239,7 @@ def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor() -> None:
     assert unpinned == set()
 
 
-def test_no_absolute_paths_or_hosts_in_the_tree() -> None:
+def test_no_absolute_paths_or_hosts_in_the_tree():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -280,7 +278,7 @@ def expected_texts(tree: ast.Module) -> Iterator[ast.Constant]:
             yield from (one for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant))
 
 
-def test_no_sentence_is_expected() -> None:
+def test_no_sentence_is_expected():
     found = [
         f"{path.relative_to(ROOT)}:{one.lineno}: {one.value}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -309,7 +307,7 @@ def unlimited_waits(tree: ast.Module) -> list[ast.Call]:
     return wrong
 
 
-def test_tests_wait_for_processes_with_a_limit_and_listen_at_free_ports() -> None:
+def test_tests_wait_for_processes_with_a_limit_and_listen_at_free_ports():
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -327,11 +325,11 @@ def test_tests_wait_for_processes_with_a_limit_and_listen_at_free_ports() -> Non
         "socket.create_server(('127.0.0.1', 8000))",
     ],
 )
-def test_a_wait_without_a_limit_is_found(wrong: str) -> None:
+def test_a_wait_without_a_limit_is_found(wrong):
     assert len(unlimited_waits(ast.parse(wrong))) == 1
 
 
-def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readmes_python_example_runs(capsys):
     pytest.importorskip("sklearn")
     (example,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
@@ -342,7 +340,7 @@ def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> 
     assert max(float(radius) for _, radius in answers) > 0
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_is_of_this_version():
     yaml = pytest.importorskip("yaml")
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(cited)
@@ -351,7 +349,7 @@ def test_the_citation_is_of_this_version() -> None:
     assert cited["version"] == smoothcert.__version__
 
 
-def test_the_forms_for_issues_are_ones_that_the_host_accepts() -> None:
+def test_the_forms_for_issues_are_ones_that_the_host_accepts():
     """A form with a mistake isn't shown at all; the wrong certificate is the first."""
     yaml = pytest.importorskip("yaml")
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[0-9]-*.yml"))
@@ -365,7 +363,7 @@ def test_the_forms_for_issues_are_ones_that_the_host_accepts() -> None:
         assert all(part["attributes"]["label"] for part in asked)
 
 
-def test_the_steps_of_a_release_are_shell() -> None:
+def test_the_steps_of_a_release_are_shell():
     """Not the ``sh`` blocks, which another test runs: these would publish."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
@@ -395,6 +393,6 @@ assert "torch" not in sys.modules
 """
 
 
-def test_plans_are_read_without_torch() -> None:
+def test_plans_are_read_without_torch():
     """Commands take their options from these dataclasses, and help doesn't wait for torch."""
     subprocess.run([sys.executable, "-c", _PLANS], check=True, timeout=120)

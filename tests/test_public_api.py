@@ -1,12 +1,9 @@
 """The public API is held: names, signatures, fields and their docs; short reprs; imports that cost nothing."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,17 +39,17 @@ UPDATE = "is this change of the public API a decision? Then: python -m tests.pub
 NAMES = [*smoothcert.__all__, ESTIMATOR, *CLIENT]
 
 
-def test_names_and_signatures_are_as_decided() -> None:
+def test_names_and_signatures_are_as_decided():
     pytest.importorskip("sklearn", minversion="1.6")
     assert snapshot() == SNAPSHOT.read_text(encoding="utf-8"), UPDATE
 
 
-def test_every_public_name_has_a_group_of_the_reference() -> None:
+def test_every_public_name_has_a_group_of_the_reference():
     grouped = {name for names in GROUPS.values() for name in names}
     assert grouped == set(NAMES) - {"__version__"}
 
 
-def test_every_public_name_and_field_is_documented() -> None:
+def test_every_public_name_and_field_is_documented():
     pytest.importorskip("sklearn", minversion="1.6")
     silent = []
     for name in NAMES:
@@ -68,7 +65,7 @@ def test_every_public_name_and_field_is_documented() -> None:
     assert silent == []
 
 
-def test_public_types_read_in_a_line(tmp_path: Path) -> None:
+def test_public_types_read_in_a_line(tmp_path):
     classifier = SmoothedClassifier(lambda batch: batch[:, :2], sigma=0.5, n=100, seed=0)
     answers = classifier.certify(np.ones((3, 4)))
     data = Dataset("made-up", np.ones((3, 4)), np.zeros(3, dtype=np.int64), ("a", "b"))
@@ -102,7 +99,7 @@ def test_public_types_read_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_importing_loads_nothing_heavy() -> None:
+def test_importing_loads_nothing_heavy():
     code = "import sys, smoothcert; dir(smoothcert); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
@@ -111,7 +108,7 @@ def test_importing_loads_nothing_heavy() -> None:
     assert not heavy & set(done.stdout.split())
 
 
-def test_a_name_that_isnt_there_is_no_name() -> None:
+def test_a_name_that_isnt_there_is_no_name():
     with pytest.raises(AttributeError, match="'SmothedClassifier'"):
         smoothcert.SmothedClassifier  # noqa: B018
     everything: dict[str, Any] = {}

@@ -1,7 +1,5 @@
 """Registries list what they hold when asked for what they don't."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -10,7 +8,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.registry import Registry, unknown_name
 
 
-def test_unknown_names_list_the_known_ones_and_guess() -> None:
+def test_unknown_names_list_the_known_ones_and_guess():
     fruit: Registry[int] = Registry("fruit")
     fruit.register("apple")(1)
     fruit.register("pear")(2)
@@ -21,14 +19,14 @@ def test_unknown_names_list_the_known_ones_and_guess() -> None:
         fruit["aple"]
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_is_taken_once():
     fruit: Registry[int] = Registry("fruit")
     fruit.register("apple")(1)
     with pytest.raises(ValueError, match="fruit 'apple'"):
         fruit.register("apple")(2)
 
 
-def test_a_long_list_is_cut_to_what_may_be_meant() -> None:
+def test_a_long_list_is_cut_to_what_may_be_meant():
     names = [f"name-{number:02}" for number in range(31)]
     shown = str(unknown_name("thing", "name-7", names))
     assert "31" in shown

@@ -1,7 +1,5 @@
 """Pages, help and messages are written in the field's words: none of those in ``retired_words.txt`` is left."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -36,12 +34,12 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_pages_have_no_retired_words(page: Path) -> None:
+def test_pages_have_no_retired_words(page):
     text = page.read_text(encoding="utf-8")
     assert [f"line {line + 1}: {words!r}: {instead}" for line, words, instead in retired(text)] == []
 
 
-def test_help_messages_and_docstrings_have_no_retired_words() -> None:
+def test_help_messages_and_docstrings_have_no_retired_words():
     left = [
         f"{path.relative_to(ROOT)}:{line + offset}: {words!r}: {instead}"
         for path in sorted((ROOT / "src").rglob("*.py"))
@@ -63,6 +61,6 @@ def test_help_messages_and_docstrings_have_no_retired_words() -> None:
         "n is fixed beforehand",
     ],
 )
-def test_a_retired_phrase_is_found(text: str) -> None:
+def test_a_retired_phrase_is_found(text):
     assert list(retired(text))
     assert not list(retired(f"`{text}`"))

@@ -1,7 +1,5 @@
 """Directed rounding against 50-digit arithmetic."""
 
-from __future__ import annotations
-
 import mpmath
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from smoothcert.rounding import decimal_down, down, normal_quantile_down, normal
 
 
 @given(st.floats(min_value=1e-12, max_value=1 - 1e-12))
-def test_normal_quantiles_bracket_the_exact_value(p: float) -> None:
+def test_normal_quantiles_bracket_the_exact_value(p):
     with mpmath.workdps(50):
 
         def normal_cdf(q: float) -> mpmath.mpf:
@@ -21,19 +19,19 @@ def test_normal_quantiles_bracket_the_exact_value(p: float) -> None:
 
 
 @given(st.floats(min_value=-1e6, max_value=1e6))
-def test_down_and_up_move_away(value: float) -> None:
+def test_down_and_up_move_away(value):
     assert down(value) < value < up(value)
 
 
 @given(st.floats(min_value=0, max_value=1e4), st.integers(min_value=1, max_value=9))
-def test_decimals_are_cut_and_never_rounded_up(value: float, digits: int) -> None:
+def test_decimals_are_cut_and_never_rounded_up(value, digits):
     text = decimal_down(value, digits)
     assert float(text) <= value
     assert value - float(text) < 10.0**-digits * (1 + 1e-6)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))
-def test_a_decimal_that_fits_is_kept(scaled: int, digits: int) -> None:
+def test_a_decimal_that_fits_is_kept(scaled, digits):
     text = f"{scaled // 10**digits}.{scaled % 10**digits:0{digits}d}"
     assert decimal_down(float(text), digits) == text
 
@@ -50,5 +48,5 @@ def test_a_decimal_that_fits_is_kept(scaled: int, digits: int) -> None:
         (0.0, 4, "0.0000"),
     ],
 )
-def test_known_decimals(value: float, digits: int, text: str) -> None:
+def test_known_decimals(value, digits, text):
     assert decimal_down(value, digits) == text

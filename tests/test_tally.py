@@ -1,7 +1,5 @@
 """Tallies add only what follows in the same stream."""
 
-from __future__ import annotations
-
 import pytest
 
 from smoothcert.errors import InvalidValueError
@@ -10,13 +8,13 @@ from smoothcert.tally import Phase, Stream, Tally
 STREAM = Stream(0, 7, Phase.ESTIMATION)
 
 
-def test_consecutive_votes_add() -> None:
+def test_consecutive_votes_add():
     total = Tally(STREAM, 0, 3, (2, 1)) + Tally(STREAM, 3, 5, (0, 2))
     assert total == Tally(STREAM, 0, 5, (2, 3))
     assert total.n == 5
 
 
-def test_soft_sums_add() -> None:
+def test_soft_sums_add():
     total = Tally(STREAM, 0, 1, (1, 0), (3, 1), (2, 1)) + Tally(STREAM, 1, 2, (0, 1), (1, 3), (1, 2))
     assert (total.sums, total.squares) == ((4, 4), (3, 3))
 
@@ -33,17 +31,17 @@ def test_soft_sums_add() -> None:
         (Tally(STREAM, 3, 4, (1, 0), (1, 0), (1, 0)), "soft"),
     ],
 )
-def test_anything_else_is_refused(other: Tally, named: str) -> None:
+def test_anything_else_is_refused(other, named):
     with pytest.raises(InvalidValueError, match=named):
         Tally(STREAM, 0, 3, (2, 1)) + other
 
 
-def test_counts_must_match_the_span() -> None:
+def test_counts_must_match_the_span():
     with pytest.raises(InvalidValueError, match=r"\b4\b.*\b3\b"):
         Tally(STREAM, 0, 4, (2, 1))
 
 
-def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest() -> None:
+def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest():
     assert Tally(STREAM, 0, 4, (1, 2, 1)).top() == 1
     assert Tally(STREAM, 0, 4, (2, 2, 0)).top() == 0
     assert Tally(STREAM, 0, 2, (2, 0), (3, 5), (1, 1)).top() == 1
@@ -52,5 +50,5 @@ def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest() -> None:
 @pytest.mark.parametrize(
     "tally", [Tally(STREAM, 2, 5, (2, 1)), Tally(STREAM, 0, 1, (1, 0), (2**32, 0), (2**32, 0))]
 )
-def test_json_round_trip(tally: Tally) -> None:
+def test_json_round_trip(tally):
     assert Tally.from_json(tally.as_json()) == tally

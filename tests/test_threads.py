@@ -1,7 +1,5 @@
 """Threads are chosen by the size of the work; models that aren't thread-safe have one caller at a time."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -68,7 +66,7 @@ def test_the_number_of_threads_comes_back_after_an_error():
     assert torch.get_num_threads() == before
 
 
-def test_a_long_wait_for_the_lock_is_told_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_for_the_lock_is_told_and_ends(monkeypatch):
     monkeypatch.setattr(threads, "LONG_WAIT", 0.05)
     held, told, order = threading.Event(), threading.Event(), []
 
@@ -92,7 +90,7 @@ def test_a_long_wait_for_the_lock_is_told_and_ends(monkeypatch: pytest.MonkeyPat
     assert order == ["holder", "waited"]
 
 
-def test_the_lock_may_be_entered_again_and_an_error_releases_it() -> None:
+def test_the_lock_may_be_entered_again_and_an_error_releases_it():
     with pytest.raises(ZeroDivisionError), one_caller(), one_caller():
         _ = 1 / 0
     assert not holding_the_lock()
@@ -107,7 +105,7 @@ def test_the_lock_may_be_entered_again_and_an_error_releases_it() -> None:
     assert not other.is_alive()
 
 
-def test_what_a_holder_waits_for_is_done_with_its_lock() -> None:
+def test_what_a_holder_waits_for_is_done_with_its_lock():
     with one_caller():
         assert in_a_worker(holding_the_lock)
         with worker_threads(2) as pool:

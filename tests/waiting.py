@@ -1,7 +1,5 @@
 """Waits that end, and an address where nothing answers."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

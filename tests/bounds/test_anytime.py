@@ -1,7 +1,5 @@
 """Anytime-valid bounds against their definitions: 50-digit arithmetic, closed forms, brute force."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -51,9 +49,7 @@ def log_martingale(successes: int, n: int, p: mpmath.mpf) -> mpmath.mpf:
 
 @settings(max_examples=200)
 @given(counts(), ALPHAS)
-def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
-    count: tuple[int, int], alpha: float
-) -> None:
+def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(count, alpha):
     successes, n = count
     lower = mixture_lower(successes, n, alpha)
     assert 0 <= lower <= successes / n
@@ -71,9 +67,7 @@ def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
 
 @settings(max_examples=200)
 @given(counts(), ALPHAS)
-def test_upper_bound_is_on_the_safe_side_of_the_exact_one_and_close(
-    count: tuple[int, int], alpha: float
-) -> None:
+def test_upper_bound_is_on_the_safe_side_of_the_exact_one_and_close(count, alpha):
     successes, n = count
     upper = mixture_upper(successes, n, alpha)
     assert successes / n <= upper <= 1
@@ -85,7 +79,7 @@ def test_upper_bound_is_on_the_safe_side_of_the_exact_one_and_close(
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.001, 1e-300])
-def test_unanimous_votes_have_a_closed_form(alpha: float) -> None:
+def test_unanimous_votes_have_a_closed_form(alpha):
     for n in (1, 2, 31, 32, 33, 1000, 10**5, 10**9):
         with mpmath.workdps(50):
             weight = mpmath.beta(n + mpmath.mpf(1) / 2, mpmath.mpf(1) / 2) / mpmath.pi
@@ -99,7 +93,7 @@ def test_unanimous_votes_have_a_closed_form(alpha: float) -> None:
 
 @pytest.mark.parametrize(("successes", "n"), [(1, 1), (1, 2), (7, 10), (40, 50), (199, 200), (3, 400)])
 @pytest.mark.parametrize("alpha", [0.3, 0.01])
-def test_bounds_are_the_ends_of_what_a_grid_search_leaves(successes: int, n: int, alpha: float) -> None:
+def test_bounds_are_the_ends_of_what_a_grid_search_leaves(successes, n, alpha):
     p = np.linspace(0, 1, 1_000_001)[1:-1]
     log_ratio = betaln(successes + 0.5, n - successes + 0.5) - math.log(math.pi)
     log_ratio -= successes * np.log(p) + (n - successes) * np.log1p(-p)
@@ -109,7 +103,7 @@ def test_bounds_are_the_ends_of_what_a_grid_search_leaves(successes: int, n: int
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.001, 1e-300])
-def test_bounds_grow_with_the_count(alpha: float) -> None:
+def test_bounds_grow_with_the_count(alpha):
     for n in (1, 2, 5, 30, 31, 32, 33, 64, 65, 200):
         for bound in (mixture_lower, mixture_upper):
             values = [bound(k, n, alpha) for k in range(n + 1)]
@@ -121,7 +115,7 @@ def test_bounds_grow_with_the_count(alpha: float) -> None:
 
 
 @given(st.integers(1, 3000), st.data(), st.sampled_from([0.5, 0.1, 0.001, 1e-12]))
-def test_holding_at_all_times_costs_something_at_each(n: int, data: st.DataObject, alpha: float) -> None:
+def test_holding_at_all_times_costs_something_at_each(n, data, alpha):
     k = data.draw(st.integers(0, n))
     # Against Clopper–Pearson itself: rounded outwards, its upper bound can be 1 where the exact one isn't.
     exact_lower = float(betaincinv(k, n - k + 1, alpha)) if k else 0.0
@@ -130,7 +124,7 @@ def test_holding_at_all_times_costs_something_at_each(n: int, data: st.DataObjec
     assert mixture_upper(k, n, alpha) >= exact_upper
 
 
-def test_bad_counts_are_refused() -> None:
+def test_bad_counts_are_refused():
     for bound in (mixture_lower, mixture_upper):
         with pytest.raises(InvalidValueError, match=r"\b11\b.*\b10\b"):
             bound(11, 10, 0.1)
@@ -138,15 +132,12 @@ def test_bad_counts_are_refused() -> None:
             bound(1, 10, 0.0)
 
 
-def test_they_are_made_of_the_stated_bounds() -> None:
+def test_they_are_made_of_the_stated_bounds():
     tally, alpha = hard(620, 330, 50), 0.01
     share = (1 - 1e-6) * alpha * 576 * 17 / ((64 + 576) * (81 + 576))  # 1000 votes are look 8
     expected = {
         "mixture": (mixture_lower(620, 1000, alpha), None),
-        "mixture-top-two": (
-            mixture_lower(620, 1000, alpha * 31 / 32),
-            mixture_upper(330, 1000, alpha / 32),
-        ),
+        "mixture-top-two": (mixture_lower(620, 1000, alpha * 31 / 32), mixture_upper(330, 1000, alpha / 32)),
         "mixture-two-class": (mixture_lower(620, 1000, alpha / 2), mixture_upper(330, 1000, alpha / 2)),
         "looks": (clopper_pearson_lower(620, 1000, share), None),
         "looks-top-two": (
@@ -170,7 +161,7 @@ def test_they_are_made_of_the_stated_bounds() -> None:
     )
 
 
-def test_looks_are_the_nearest_whole_numbers() -> None:
+def test_looks_are_the_nearest_whole_numbers():
     looks = [look(k) for k in range(57)]
     assert looks[::8] == [10**d for d in range(2, 10)]
     assert looks[:9] == [100, 133, 178, 237, 316, 422, 562, 750, 1000]
@@ -178,7 +169,7 @@ def test_looks_are_the_nearest_whole_numbers() -> None:
         assert (2 * n - 1) ** 8 < 2**8 * 10 ** (16 + k) < (2 * n + 1) ** 8
 
 
-def test_next_look_and_last_look() -> None:
+def test_next_look_and_last_look():
     bound = BOUNDS["looks"]
     looks = [look(k) for k in range(40)]
     for before, after in pairwise(looks):
@@ -191,7 +182,7 @@ def test_next_look_and_last_look() -> None:
     assert [BOUNDS["mixture"].last_look(n) for n in (1, 99, 101)] == [1, 99, 101]
 
 
-def test_shares_add_up_to_no_more_than_one() -> None:
+def test_shares_add_up_to_no_more_than_one():
     total = Fraction(0)
     for k in range(2000):
         exact = Fraction((k + 1) ** 2, (k + 1) ** 2 + 576) - Fraction(k**2, k**2 + 576)
@@ -202,7 +193,7 @@ def test_shares_add_up_to_no_more_than_one() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULED)
-def test_an_n_between_looks_is_refused_by_name(name: str) -> None:
+def test_an_n_between_looks_is_refused_by_name(name):
     named = rf"\b{name}\b.*\b101\b.*\b100\b.*\b133\b"
     with pytest.raises(InvalidValueError, match=named):
         BOUNDS[name](unanimous(101, 2, "hard"), 0, 0.1)
@@ -214,7 +205,7 @@ def test_an_n_between_looks_is_refused_by_name(name: str) -> None:
     assert CertifyPlan(Gaussian(1.0), "mixture", n=101).n == 101
 
 
-def test_least_votes_at_the_papers_alpha() -> None:
+def test_least_votes_at_the_papers_alpha():
     def suffices(n: int, alpha: float) -> bool:
         return (alpha * math.exp(betaln(n + 0.5, 0.5)) / math.pi) ** (1 / n) > 0.5
 
@@ -229,7 +220,7 @@ def test_least_votes_at_the_papers_alpha() -> None:
     assert least_votes(BOUNDS["looks"], 1e-300) == 1334
 
 
-def test_the_ceiling_is_that_of_the_last_look() -> None:
+def test_the_ceiling_is_that_of_the_last_look():
     bound: Bound = BOUNDS["looks"]
     assert largest_radius(Gaussian(1.0), bound, 120_000, 0.001) == largest_radius(
         Gaussian(1.0), bound, 100_000, 0.001
@@ -248,7 +239,7 @@ def test_the_ceiling_is_that_of_the_last_look() -> None:
         (100_000, 100_000, 3.811, 3.700, 3.648),
     ],
 )
-def test_the_documented_costs(n: int, successes: int, fixed: float, looks: float, mixture: float) -> None:
+def test_the_documented_costs(n, successes, fixed, looks, mixture):
     stated = {"clopper-pearson": fixed, "looks": looks, "mixture": mixture}
     for name, radius in stated.items():
         bounds = BOUNDS[name](hard(successes, n - successes), 0, 0.001)

@@ -1,7 +1,5 @@
 """Bounds against independent computations: exact tails, scipy.stats, and the formulas in rational arithmetic."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import mpmath
@@ -33,9 +31,7 @@ def exact_upper_tail(k: int, n: int, p: float) -> mpmath.mpf:
 
 @settings(max_examples=150)
 @given(st.integers(1, 3000), st.data(), ALPHAS)
-def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
-    n: int, data: st.DataObject, alpha: float
-) -> None:
+def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(n, data, alpha):
     k = data.draw(st.integers(1, n))
     lower = clopper_pearson_lower(k, n, alpha)
     with mpmath.workdps(40):
@@ -45,7 +41,7 @@ def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
 
 @settings(max_examples=150)
 @given(st.integers(1, 3000), st.data(), ALPHAS)
-def test_upper_bound_mirrors_the_lower_one(n: int, data: st.DataObject, alpha: float) -> None:
+def test_upper_bound_mirrors_the_lower_one(n, data, alpha):
     k = data.draw(st.integers(0, n - 1))
     upper = clopper_pearson_upper(k, n, alpha)
     with mpmath.workdps(40):
@@ -53,7 +49,7 @@ def test_upper_bound_mirrors_the_lower_one(n: int, data: st.DataObject, alpha: f
     assert upper == pytest.approx(1 - clopper_pearson_lower(n - k, n, alpha), rel=1e-8)
 
 
-def test_extreme_counts() -> None:
+def test_extreme_counts():
     assert clopper_pearson_lower(0, 10, 0.05) == 0.0
     assert clopper_pearson_upper(10, 10, 0.05) == 1.0
     assert clopper_pearson_lower(100_000, 100_000, 0.001) == pytest.approx(0.001 ** (1 / 100_000), rel=1e-12)
@@ -61,12 +57,12 @@ def test_extreme_counts() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(10, 0), (60, 40), (51, 49), (0, 7), (5, 5), (900, 100)])
-def test_top_two_test_equals_scipys(first: int, second: int) -> None:
+def test_top_two_test_equals_scipys(first, second):
     expected = stats.binomtest(max(first, second), first + second, 0.5).pvalue
     assert top_two_p_value(first, second) == pytest.approx(expected, rel=1e-9)
 
 
-def test_no_votes_decide_nothing() -> None:
+def test_no_votes_decide_nothing():
     assert top_two_p_value(0, 0) == 1.0
 
 
@@ -82,7 +78,7 @@ def soft_tally(values: list[int]) -> Tally:
 
 
 @given(st.lists(st.integers(0, 16), min_size=2, max_size=60), ALPHAS)
-def test_soft_bounds_equal_their_formulas(values: list[int], alpha: float) -> None:
+def test_soft_bounds_equal_their_formulas(values, alpha):
     n, mean = len(values), Fraction(sum(values), 16 * len(values))
     sample_variance = sum((Fraction(v, 16) - mean) ** 2 for v in values) / (n - 1)
     with mpmath.workdps(40):
@@ -104,7 +100,7 @@ def test_soft_bounds_equal_their_formulas(values: list[int], alpha: float) -> No
             assert bounds.upper >= 1 - bounds.lower
 
 
-def test_two_class_is_the_stated_formula() -> None:
+def test_two_class_is_the_stated_formula():
     tally = Tally(STREAM, 0, 1000, (450, 100, 90, 360))
     bounds = BOUNDS["two-class"](tally, 0, 0.001)
     assert bounds.lower == pytest.approx(stats.beta.ppf(0.0005, 450, 551), rel=1e-9)
@@ -113,21 +109,21 @@ def test_two_class_is_the_stated_formula() -> None:
     assert strong.upper == pytest.approx(1 - strong.lower)
 
 
-def test_top_two_shares_alpha_as_31_to_1() -> None:
+def test_top_two_shares_alpha_as_31_to_1():
     bounds = BOUNDS["top-two"](Tally(STREAM, 0, 1000, (450, 100, 90, 360)), 0, 0.032)
     assert bounds.lower == pytest.approx(stats.beta.ppf(0.031, 450, 551), rel=1e-9)
     assert bounds.upper == pytest.approx(stats.beta.ppf(1 - 0.001, 361, 640), rel=1e-9)
 
 
 @pytest.mark.parametrize("n", [10**3, 10**4, 10**5, 10**6])
-def test_top_two_loses_nearly_nothing_where_votes_are_unanimous(n: int) -> None:
+def test_top_two_loses_nearly_nothing_where_votes_are_unanimous(n):
     # Φ⁻¹ of α^{1/n} is the papers' radius in units of σ: 3.8115 at n = 100 000.
     published = stats.norm.ppf(0.001 ** (1 / n))
     bounds = BOUNDS["top-two"](unanimous(n, 10, "hard"), 0, 0.001)
     assert 0.9993 * published < stats.norm.ppf(bounds.lower) < published
 
 
-def test_one_sided_bounds_leave_the_rest_to_the_rivals() -> None:
+def test_one_sided_bounds_leave_the_rest_to_the_rivals():
     bounds = BOUNDS["clopper-pearson"](Tally(STREAM, 0, 1000, (900, 60, 40)), 0, 0.001)
     assert bounds.lower == pytest.approx(stats.beta.ppf(0.001, 900, 101), rel=1e-9)
     assert bounds.upper == pytest.approx(1 - bounds.lower)
@@ -137,19 +133,19 @@ def test_one_sided_bounds_leave_the_rest_to_the_rivals() -> None:
     ("name", "least"),
     [("clopper-pearson", 10), ("top-two", 11), ("two-class", 11), ("hoeffding", 14), ("bernstein", 37)],
 )
-def test_least_votes_at_the_papers_alpha(name: str, least: int) -> None:
+def test_least_votes_at_the_papers_alpha(name, least):
     bound = BOUNDS[name]
     assert least_votes(bound, 0.001) == least
     assert not bound(unanimous(least - 1, 2, bound.votes), 0, 0.001).separated
 
 
-def test_least_prediction_votes() -> None:
+def test_least_prediction_votes():
     assert least_prediction_votes(0.001) == 11
     assert least_prediction_votes(0.5) == 2
 
 
 @pytest.mark.parametrize("n", [10**8, 10**9])
-def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n: int) -> None:
+def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n):
     k = n - n // 1000
     assert 1 - clopper_pearson_lower(k, n, 0.001) > float(betainccinv(n - k + 1, k, 0.001))
     assert clopper_pearson_upper(n - k, n, 0.001) > float(betainccinv(n - k + 1, k, 0.001 * (1 - 9e-7)))
@@ -157,13 +153,13 @@ def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["top-two", "two-class"])
-def test_an_alpha_that_cannot_be_shared_certifies_nothing(name: str) -> None:
+def test_an_alpha_that_cannot_be_shared_certifies_nothing(name):
     bounds = BOUNDS[name](unanimous(10**6, 2, "hard"), 0, 5e-324)
     assert (bounds.lower, bounds.upper) == (0.0, 1.0)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1e-20, 1))
-def test_a_samplers_error_is_paid_on_both_sides(lower: float, upper: float, error: float) -> None:
+def test_a_samplers_error_is_paid_on_both_sides(lower, upper, error):
     """Exactly, in rational numbers: rounded outwards, by a hair, and never out of [0, 1]."""
     paid = ClassBounds(lower, upper).paying(error)
     exact_lower = max(Fraction(0), Fraction(lower) - Fraction(error))

@@ -1,7 +1,5 @@
 """Every registered bound holds with probability 1 − α, by counting all tallies there are, and refuses bad ones."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -64,14 +62,14 @@ def exactly_ever_wrong(name: str, p: float, moments: list[int]) -> float:
 
 @pytest.mark.parametrize("name", BOUNDS.names())
 class TestEveryBound:
-    def test_says_what_it_is(self, name: str) -> None:
+    def test_says_what_it_is(self, name):
         bound = BOUNDS[name]
         assert bound.name == name
         assert bound.votes in ("hard", "soft")
         assert bound.source
         assert bound.next_look is None or bound.anytime, "a bound with looks is for stopping at them"
 
-    def test_bounds_hold_together_with_probability_one_minus_alpha(self, name: str) -> None:
+    def test_bounds_hold_together_with_probability_one_minus_alpha(self, name):
         """Summed over every tally of so many votes: no simulation."""
         n = few(BOUNDS[name])
         for p in SHARES:
@@ -83,7 +81,7 @@ class TestEveryBound:
             rate = float(stats.multinomial.pmf(misses, n, p).sum()) if misses else 0.0
             assert rate <= ALPHA * (1 + ROUNDING), p
 
-    def test_an_anytime_bound_is_right_at_every_look_at_once(self, name: str) -> None:
+    def test_an_anytime_bound_is_right_at_every_look_at_once(self, name):
         bound = BOUNDS[name]
         if not bound.anytime:
             return
@@ -94,7 +92,7 @@ class TestEveryBound:
         for p in (0.05, 0.5, 0.9):
             assert exactly_ever_wrong(name, p, looks) <= ALPHA * (1 + ROUNDING), p
 
-    def test_an_anytime_bound_takes_no_votes_without_their_beginning(self, name: str) -> None:
+    def test_an_anytime_bound_takes_no_votes_without_their_beginning(self, name):
         bound = BOUNDS[name]
         later = replace(unanimous(few(bound), 2, "soft"), start=5, stop=few(bound) + 5)
         if bound.anytime:
@@ -103,7 +101,7 @@ class TestEveryBound:
         else:
             assert bound(later, 0, ALPHA) == bound(unanimous(few(bound), 2, "soft"), 0, ALPHA)
 
-    def test_more_votes_for_the_class_and_a_larger_alpha_say_more(self, name: str) -> None:
+    def test_more_votes_for_the_class_and_a_larger_alpha_say_more(self, name):
         bound, n = BOUNDS[name], few(BOUNDS[name])
 
         def found(k: int, alpha: float) -> ClassBounds:
@@ -117,29 +115,29 @@ class TestEveryBound:
             assert found(k, 0.1).lower >= found(k, 0.001).lower
             assert found(k, 0.1).upper <= found(k, 0.001).upper
 
-    def test_no_bound_is_beyond_what_the_votes_were(self, name: str) -> None:
+    def test_no_bound_is_beyond_what_the_votes_were(self, name):
         n = few(BOUNDS[name])
         for counts, found in bounds_of(name, 3):
             assert 0 <= found.lower <= counts[0] / n
             assert max(counts[1:]) / n <= found.upper <= 1
             assert found.upper <= 1 - found.lower + ROUNDING
 
-    def test_the_order_of_the_rivals_doesnt_matter(self, name: str) -> None:
+    def test_the_order_of_the_rivals_doesnt_matter(self, name):
         known = dict(bounds_of(name, 3))
         assert all(found == known[(a, c, b)] for (a, b, c), found in known.items())
 
-    def test_few_votes_are_enough_where_all_agree(self, name: str) -> None:
+    def test_few_votes_are_enough_where_all_agree(self, name):
         bound = BOUNDS[name]
         least = least_votes(bound, 0.001)
         assert bound(unanimous(least, 2, bound.votes), 0, 0.001).separated
         assert least < 1000
 
-    def test_alpha_outside_the_open_interval_is_refused(self, name: str) -> None:
+    def test_alpha_outside_the_open_interval_is_refused(self, name):
         for alpha in (0.0, 1.0, -0.1, 1.5, math.nan):
             with pytest.raises(InvalidValueError, match=f"alpha.*{alpha}"):
                 BOUNDS[name](unanimous(10, 2, "soft"), 0, alpha)
 
-    def test_bad_tallies_are_refused(self, name: str) -> None:
+    def test_bad_tallies_are_refused(self, name):
         with pytest.raises(InvalidValueError, match=r"\b2\b.*\b0\.\.1\b"):
             BOUNDS[name](unanimous(10, 2, "soft"), 2, 0.1)
         with pytest.raises(InvalidValueError):
@@ -148,7 +146,7 @@ class TestEveryBound:
             with pytest.raises(InvalidValueError, match=r"soft.*hard"):
                 BOUNDS[name](unanimous(10, 2, "hard"), 0, 0.1)
 
-    def test_every_tally_has_bounds_at_every_alpha(self, name: str) -> None:
+    def test_every_tally_has_bounds_at_every_alpha(self, name):
         bound = BOUNDS[name]
         for n in (1, 2, 10, 10**9) if bound.next_look is None else (bound.next_look(0), 10**9):
             for counts in ((n, 0), (0, n), (n - n // 2, n // 2), (n // 2, 0, n - n // 2), (n,)):

@@ -3,8 +3,6 @@
 Given in JSON on standard input: the names of the modules to block, and the words of each command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

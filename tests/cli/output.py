@@ -1,8 +1,11 @@
-"""What commands print, taken apart."""
-
-from __future__ import annotations
+"""What commands print, taken apart, and how they fail."""
 
 import re
+from pathlib import Path
+
+import pytest
+
+from smoothcert.cli import main
 
 
 def rows(text: str) -> list[list[str]]:
@@ -16,3 +19,14 @@ def names(message: str, *values: object) -> bool:
     return all(
         re.search(rf"(?<![\w.-]){re.escape(str(value))}(?![\w-]|\.\d)", message, re.ASCII) for value in values
     )
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 2) -> str:
+    """The message of a command that fails, on one line."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    shown = capsys.readouterr().err
+    assert caught.value.code == code, shown
+    assert "Traceback" not in shown
+    return " ".join(shown.split())

@@ -1,15 +1,11 @@
 """certify → attack on digits: table, JSON, TSV, what was moved or changed, and a run that was tampered with."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 import shutil
 import sqlite3
-from dataclasses import asdict
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,47 +15,27 @@ from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.cli import main
-from smoothcert.cli.attack import AttackOptions
-from smoothcert.cli.plan_options import without_none
-from smoothcert.empirical.results import AttackPlan
-from smoothcert.empirical.strategies import ATTACKS
 from smoothcert.runs.run import read_run
-from tests.conftest import BuildOnce
 from tests.empirical.test_empirical import at_distances, linear_onnx
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
-from .output import names, rows
-from .test_bad_input import refusal
+from .output import names, refusal, rows
 
 FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
 
 
-@pytest.fixture(scope="module")
-def run(digits_model: Path, build_once: BuildOnce) -> Path:
-    words = ["certify", str(digits_model), "--n", "1000", "--max", "20", "--every", "3", "--quiet"]
-    return build_once("attack-run", lambda out: main([*words, "--out", str(out)]))
-
-
 def without_origin(run: Path, copy: Path) -> Path:
     """The run as versions before origins were kept have left it."""
-    shutil.copytree(run, copy)
-    without_checksums(copy)
+    without_checksums(Path(shutil.copytree(run, copy)))
     manifest = json.loads((copy / "run.json").read_text())
     del manifest["origin"]
     (copy / "run.json").write_text(json.dumps(manifest))
     return copy
 
 
-def test_options_are_the_plans_fields() -> None:
-    plan = AttackPlan()
-    assert vars(AttackOptions()) == asdict(plan) | {"alpha": None}
-    kind = without_none(get_args(AttackOptions.__annotations__["attack"])[0])
-    assert sorted(get_args(kind)) == ATTACKS.names()
-
-
-def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:
-    origin = read_run(run).manifest.origin.as_json()
+def test_certify_remembers_where_things_were_as_typed(digits_run, digits_model):
+    origin = read_run(digits_run).manifest.origin.as_json()
     assert origin.pop("trained")["objective"] == "gaussian"
     assert origin.pop("trained_range") == origin.pop("input_range") == [0.0, 1.0]
     assert origin == {
@@ -72,13 +48,11 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
     }
 
 
-def test_a_table_of_both_accuracies(
-    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["attack", str(run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
+def test_a_table_of_both_accuracies(digits_run, digits_model, capsys):
+    main(["attack", str(digits_run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
     shown = capsys.readouterr().out
     assert names(shown, 20, "ℓ2")
-    certified = certified_accuracy(read_run(run).records, [0.25, 1.5])
+    certified = certified_accuracy(read_run(digits_run).records, [0.25, 1.5])
     assert [row[:2] for row in rows(shown)] == [
         [radius, f"{100 * share:.1f}"] for radius, share in zip(("0.25", "1.5"), certified)
     ]
@@ -88,16 +62,14 @@ def test_a_table_of_both_accuracies(
         assert float(empirical) <= 100 - 5 * int(broken)  # of 20 inputs, and some may be wrong without attack
 
 
-def test_json_and_lines_agree(
-    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_lines_agree(digits_run, digits_model, tmp_path, capsys):
     out = tmp_path / "inputs.tsv"
-    words = ["attack", str(run), "--model", str(digits_model), "--radii", "0.25,.5,1.5", *FAST]
+    words = ["attack", str(digits_run), "--model", str(digits_model), "--radii", "0.25,.5,1.5", *FAST]
     main([*words, "--json", "--out", str(out)])
     shown = capsys.readouterr()
     assert shown.err == ""
     found = json.loads(shown.out)
-    records = read_run(run).records
+    records = read_run(digits_run).records
     radii = ["0.25", ".5", "1.5"]
     assert found["radii"] == radii
     assert found["inputs"] == 20
@@ -118,67 +90,51 @@ def test_json_and_lines_agree(
         assert float(row["certified_radius"]) == pytest.approx(record.correct * record.radius, abs=2e-6)
 
 
-def test_fewer_inputs_in_both_columns(
-    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["attack", str(run), "--model", str(digits_model), "--every", "2", "--max", "4"]
-    main([*words, "--radii", "0.5", *FAST, "--json"])
+def test_fewer_inputs_in_both_columns(digits_run, digits_model, capsys):
+    words = ["attack", str(digits_run), "--model", str(digits_model), "--every", "2", "--max", "4", *FAST]
+    main([*words, "--radii", "0.5", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == 4
-    expected = certified_accuracy(read_run(run).records[0:8:2], [0.5]).tolist()
+    expected = certified_accuracy(read_run(digits_run).records[0:8:2], [0.5]).tolist()
     assert list(found["certified_accuracy"].values()) == expected
-
-
-def test_quiet_says_nothing(run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["attack", str(run), "--model", str(digits_model), "--max", "2", *FAST, "--quiet"])
+    main([*words, "--quiet"])
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_old_run_is_told_where_its_model_is(
-    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = without_origin(run, tmp_path / "old")
+def test_an_old_run_is_told_where_its_model_is(digits_run, digits_model, tmp_path, capsys):
+    old = without_origin(digits_run, tmp_path / "old")
     assert names(refusal(capsys, "attack", old), "small-cnn", "--model")
     main(["attack", str(old), "--model", str(digits_model), "--max", "2", *FAST, "--quiet"])
 
 
-def test_a_moved_model_stops_neither_resume_nor_attack(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    moved = tmp_path / "moved"
-    shutil.copytree(digits_model, moved)
-    mine = tmp_path / "run"
-    words = ["--n", "1000", "--every", "3", "--quiet", "--out", str(mine)]
-    main(["certify", str(moved), "--max", "2", *words])
+def test_a_moved_model_stops_neither_resume_nor_attack(digits_model, tmp_path, capsys):
+    moved, mine = shutil.copytree(digits_model, tmp_path / "moved"), tmp_path / "run"
+    words = ["--n", "1000", "--every", "3", "--max", "2", "--quiet", "--out", str(mine)]
+    main(["certify", str(moved), *words])
     forget(mine, [3])
+    command = f"smoothcert attack {mine} --model {moved} --dataset digits"
     moved = moved.rename(tmp_path / "elsewhere")
-    assert f"smoothcert attack {mine} --model {tmp_path / 'moved'} --dataset digits" in refusal(
-        capsys, "attack", mine
-    )
-    main(["certify", str(moved), "--max", "2", *words])
+    assert command in refusal(capsys, "attack", mine)
+    main(["certify", str(moved), *words])
     assert len(read_run(mine).records) == 2
     main(["attack", str(mine), "--model", str(moved), *FAST, "--quiet"])
 
 
-def test_another_model_or_split_is_refused(
-    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_model_or_split_is_refused(digits_run, digits_model, tmp_path, capsys):
     module, spec = load_model(digits_model)
     with torch.no_grad():
         next(module.parameters()).add_(1e-3)
     other = tmp_path / "other"
     other.mkdir()
     save_model(module, spec, other)
-    manifest = read_run(run).manifest
-    message = refusal(capsys, "attack", run, "--model", other)
+    manifest = read_run(digits_run).manifest
+    message = refusal(capsys, "attack", digits_run, "--model", other)
     assert names(message, manifest.model.sha256[:12], "--model")
-    message = refusal(capsys, "attack", run, "--model", digits_model, "--split", "train")
+    message = refusal(capsys, "attack", digits_run, "--model", digits_model, "--split", "train")
     assert names(message, manifest.data.sha256[:12], "--split")
 
 
-def test_runs_that_cannot_be_attacked_say_why(
-    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_cannot_be_attacked_say_why(digits_model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     common = ["--n", "100", "--max", "1", "--quiet"]
     main(["certify", str(digits_model), "--noise", "uniform", *common, "--out", "uniform"])
@@ -193,11 +149,9 @@ def test_runs_that_cannot_be_attacked_say_why(
     assert names(refusal(capsys, *words, "--radii", "0"), "radius", "0.0")
 
 
-def test_a_run_with_false_radii_is_found_out(
-    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_false_radii_is_found_out(digits_run, digits_model, tmp_path, capsys):
     false = tmp_path / "false"
-    shutil.copytree(run, false)
+    shutil.copytree(digits_run, false)
     without_checksums(false)
     with sqlite3.connect(false / "journal.sqlite") as journal:
         journal.execute("UPDATE records SET radius = radius + 3 WHERE predicted = label")
@@ -216,21 +170,15 @@ def test_a_run_with_false_radii_is_found_out(
     assert names(summary, len(contradictions), 20)
 
 
-def test_the_interval_waits_for_a_complete_run(
-    run: Path,
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_interval_waits_for_a_complete_run(digits_run, digits_model, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     words = ["--model", str(digits_model), "--radii", "0.5", "--max", "4", *FAST]
-    main(["attack", str(run), *words, "--json"])
+    main(["attack", str(digits_run), *words, "--json"])
     found = json.loads(capsys.readouterr().out)
     standing = round(4 * found["empirical_accuracy"]["0.5"])
     assert tuple(found["empirical_interval"]["0.5"]) == rate_interval(standing, 4)
     part = tmp_path / "part"
-    shutil.copytree(run, part)
+    shutil.copytree(digits_run, part)
     forget(part, [0])
     main(["attack", str(part), *words])
     shown = capsys.readouterr().out
@@ -238,13 +186,11 @@ def test_the_interval_waits_for_a_complete_run(
     assert names(shown, 19, 20)
 
 
-def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(tmp_path, capsys):
     model = str(linear_onnx(tmp_path / "m.onnx"))
     data = at_distances([0.4, 1.4])
     np.savez(tmp_path / "inputs.npz", x=np.asarray(data.stored), y=data.labels)
-    inputs, out = f"npz:{tmp_path / 'inputs.npz'}", str(tmp_path / "run")
+    inputs, out = f"npz:{tmp_path / 'inputs.npz'}", str(tmp_path / "digits_run")
     main(["certify", model, "-d", inputs, "--sigma", "0.5", "--n", "1000", "--quiet", "--out", out])
     words = ["attack", out, "--model", model, "--dataset", inputs, "--radii", "0.6", "1"]
     main([*words, "--steps", "10"])

@@ -1,7 +1,5 @@
 """Every mistake a user is likely to make: a message that names it and the remedy, exit code 2, nothing lost."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import resource
@@ -17,17 +15,7 @@ from smoothcert.cli import main
 from smoothcert.runs.records import results_digest
 from smoothcert.runs.run import read_run
 
-from .output import names
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 2) -> str:
-    """The message of a refused command, on one line."""
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    shown = capsys.readouterr().err
-    assert caught.value.code == code
-    assert "Traceback" not in shown
-    return " ".join(shown.split())
+from .output import names, refusal
 
 
 def npz(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
@@ -53,14 +41,7 @@ GOOD_X, GOOD_Y = np.zeros((4, 1, 8, 8), dtype=np.float32), np.arange(4)
         (["--dataset", "mnist"], ["mnist", "--data-dir"]),
     ],
 )
-def test_options(
-    options: list[str],
-    named: list[object],
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_options(options, named, digits_model, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     assert names(refusal(capsys, "certify", digits_model, *options, "--out", "run"), *named)
@@ -81,15 +62,7 @@ def test_options(
         (GOOD_X, GOOD_Y + 0.5, ["'y'", 0.5]),
     ],
 )
-def test_data(
-    x: np.ndarray,
-    y: np.ndarray,
-    named: list[object],
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_data(x, y, named, digits_model, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = npz(Path("data.npz"), x, y)
     message = refusal(capsys, "certify", digits_model, "--dataset", data, "--n", "50", "--out", "run")
@@ -97,21 +70,18 @@ def test_data(
     assert not Path("run").exists()
 
 
-def test_truncated_files(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = npz(tmp_path / "data.npz", GOOD_X, GOOD_Y)
-    data.write_bytes(data.read_bytes()[:-100])
-    assert "data.npz" in refusal(
-        capsys, "certify", digits_model, "--dataset", data, "--out", tmp_path / "run"
+def test_truncated_files(digits_model, tmp_path, capsys):
+    data, model = (
+        npz(tmp_path / "data.npz", GOOD_X, GOOD_Y),
+        shutil.copytree(digits_model, tmp_path / "model"),
     )
-    model = tmp_path / "model"
-    shutil.copytree(digits_model, model)
-    weights = model / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    assert "model.safetensors" in refusal(capsys, "certify", model, "--out", tmp_path / "run")
+    for path, words in ((data, [digits_model, "--dataset", data]), (model / "model.safetensors", [model])):
+        path.write_bytes(path.read_bytes()[:-100])
+        assert path.name in refusal(capsys, "certify", *words, "--out", tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.onnx", "no_such_module:predict", "json:predict"])
-def test_models(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models(name, tmp_path, capsys):
     words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", tmp_path / "run"]
     assert names(refusal(capsys, *words), name)
     assert not (tmp_path / "run").exists()
@@ -123,9 +93,7 @@ class Payload:
 
 
 @pytest.mark.parametrize(("name", "named"), [("model.pth", "--trust-pickle"), ("model.pkl", "model.pkl")])
-def test_a_file_that_would_run_code_is_refused(
-    name: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_would_run_code_is_refused(name, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.save({"arch": "lenet", "state_dict": {}, "extra": Payload()}, "model.pth")
     Path("model.pkl").write_bytes(pickle.dumps(Payload()))
@@ -134,33 +102,27 @@ def test_a_file_that_would_run_code_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"model.pth", "model.pkl"}
 
 
-def test_a_model_without_noise_or_data_of_its_own_asks_for_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_noise_or_data_of_its_own_asks_for_them(tmp_path, capsys):
     words = ["certify", "json:dumps", "--out", tmp_path]
     assert "--sigma" in refusal(capsys, *words, "--dataset", "digits")
     assert "--dataset" in refusal(capsys, *words, "--sigma", "1")
 
 
-def test_resuming_with_another_plan_says_what_differs(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resuming_with_another_plan_says_what_differs(digits_model, tmp_path, capsys):
     words = ["certify", str(digits_model), "--max", "2", "--quiet", "--out", str(tmp_path / "run")]
     main([*words, "--n", "100"])
     assert names(refusal(capsys, *words, "--n", "200"), "plan.n", 100, 200)
     assert len(read_run(tmp_path / "run").records) == 2
 
 
-def test_runs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_are_none(tmp_path, capsys):
     assert str(tmp_path / "nowhere") in refusal(capsys, "table", tmp_path / "nowhere")
     assert "table --help" in refusal(capsys, "table")
     assert "plot --help" in refusal(capsys, "plot", "--out", tmp_path / "x.png")
     assert "run.json" in refusal(capsys, "run", "export", tmp_path)
 
 
-def test_a_corrupt_journal_is_refused_by_readers_and_filled_in_by_certify(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corrupt_journal_is_refused_by_readers_and_filled_in_by_certify(digits_model, tmp_path, capsys):
     words = ["certify", str(digits_model), "--n", "100", "--max", "12", "--quiet"]
     words += ["--out", str(tmp_path / "run")]
     main(words)
@@ -179,22 +141,17 @@ def test_a_corrupt_journal_is_refused_by_readers_and_filled_in_by_certify(
 
 
 @pytest.mark.slow
-def test_unwritable_places(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_places(digits_run, certify_digits, tmp_path, capsys):
     (tmp_path / "file").touch()
-    inside = tmp_path / "file" / "run"
-    words = ["certify", str(digits_model), "--n", "100", "--max", "2"]
-    assert str(inside) in refusal(capsys, *words, "--out", inside)
+    inside, nowhere = tmp_path / "file" / "run", tmp_path / "no" / "x.png"
     train = ["train", "digits", "--sigma", "1", "--epochs", "1"]
-    assert str(inside) in refusal(capsys, *train, "--out", inside)
-    main([*words, "--quiet", "--out", str(tmp_path / "run")])
-    nowhere = tmp_path / "no" / "x.png"
-    assert str(nowhere) in refusal(capsys, "plot", tmp_path / "run", "--out", nowhere)
-    assert ".png" in refusal(capsys, "plot", tmp_path / "run", "--out", tmp_path / "x.bmp")
+    for words in (certify_digits, train):
+        assert str(inside) in refusal(capsys, *words, "--out", inside)
+    assert str(nowhere) in refusal(capsys, "plot", digits_run, "--out", nowhere)
+    assert ".png" in refusal(capsys, "plot", digits_run, "--out", tmp_path / "x.bmp")
 
 
-def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(digits_model, tmp_path, capsys):
     """A limit on file size stands for a full disk: writes fail, the journal stays whole."""
     out = tmp_path / "run"
     words = ["certify", str(digits_model), "--n", "100", "--max", "60", "--quiet", "--out", str(out)]
@@ -211,16 +168,14 @@ def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
 
 
 @pytest.mark.filterwarnings("always")
-def test_hopeless_n_is_announced(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hopeless_n_is_announced(digits_model, tmp_path, capsys):
     for words in (["predict"], ["certify", "--out", str(tmp_path / "run")]):
         main([words[0], str(digits_model), "--n", "10", "--max", "1", "--seed", "0", *words[1:]])
         assert names(capsys.readouterr().err, 10, 0.001, 11)
 
 
 @pytest.fixture
-def begun(digits_model: Path, tmp_path: Path) -> Path:
+def begun(digits_model, tmp_path) -> Path:
     """A training as it is before its end: no weights, and what it goes on from."""
     folder = tmp_path / "begun"
     shutil.copytree(digits_model, folder)
@@ -238,34 +193,20 @@ def begun(digits_model: Path, tmp_path: Path) -> Path:
         ["train", "digits", "--sigma", "0.25", "--out", "run", "--from"],
     ],
 )
-def test_a_training_that_is_not_finished(
-    begun: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: list[str],
-) -> None:
+def test_a_training_that_is_not_finished(begun, tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     words = [*command, begun] if "--from" in command else [command[0], begun, *command[1:]]
     assert names(refusal(capsys, *words), begun, "model.safetensors")
     assert not Path("run").exists()
 
 
-def test_weights_that_were_lost(begun: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_were_lost_and_a_run_in_place_of_a_model(begun, digits_run, digits_model, capsys):
     shutil.copy(digits_model / "model.json", begun)
     assert "model.safetensors" in refusal(capsys, "attack", "--lines", begun)
+    assert str(digits_run) in refusal(capsys, "attack", "--lines", digits_run)
 
 
-def test_a_certified_run_is_no_model(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "certified"
-    main(["certify", str(digits_model), "--n", "100", "--max", "2", "--quiet", "--out", str(run)])
-    capsys.readouterr()
-    assert str(run) in refusal(capsys, "attack", "--lines", run)
-
-
-def test_a_descriptor_is_no_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_descriptor_is_no_name(monkeypatch, capsys):
     def failing(*_: object) -> None:
         raise OSError(5, "Input/output error", 3)
 

@@ -1,7 +1,5 @@
 """`certify` and `predict` with a chooser: a run that resumes to the same bits, mistakes told in a line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -12,10 +10,8 @@ import pytest
 from smoothcert.cli import main
 from smoothcert.runs.run import read_run
 from smoothcert.runs.side_files import read_evidence
-from tests.conftest import BuildOnce
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 CHOOSER = ["--chooser", "spread:0.66,0.72", "--sigma-levels", "0.12", "0.25", "0.5"]
 VOTES = ["--n", "300", "--n0", "20", "--quiet"]
@@ -26,12 +22,12 @@ def certified(digits_model: Path, out: Path, *words: str) -> None:
 
 
 @pytest.fixture
-def copy(digits_model: Path, build_once: BuildOnce, tmp_path: Path) -> Path:
+def copy(digits_model, build_once, tmp_path) -> Path:
     whole = build_once("run-of-levels", lambda out: certified(digits_model, out))
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-def test_a_run_states_levels_and_keeps_every_vote(copy: Path) -> None:
+def test_a_run_states_levels_and_keeps_every_vote(copy):
     run = read_run(copy)
     assert run.complete
     assert run.manifest.subject == "one classifier"
@@ -44,7 +40,7 @@ def test_a_run_states_levels_and_keeps_every_vote(copy: Path) -> None:
         assert evidence[record.index].votes[0].estimation == record.estimation
 
 
-def test_what_is_missing_is_made_again_to_the_same_bits(digits_model: Path, copy: Path) -> None:
+def test_what_is_missing_is_made_again_to_the_same_bits(digits_model, copy):
     """A record whose votes of levels are lost can't be checked any more: it goes, and comes back as it was."""
     before = read_run(copy).records.digest
     lines = (copy / "levels.jsonl").read_text().splitlines()
@@ -58,14 +54,12 @@ def test_what_is_missing_is_made_again_to_the_same_bits(digits_model: Path, copy
     ("chooser", "largest", "field"),
     [("spread:0.66,0.72", "0.6", "plan.sigma_levels"), ("spread:0.66,0.72000001", "0.5", "plan.chooser")],
 )
-def test_other_levels_or_another_chooser_are_another_run(
-    chooser: str, largest: str, field: str, digits_model: Path, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_levels_or_another_chooser_are_another_run(chooser, largest, field, digits_model, copy, capsys):
     levels = ["--chooser", chooser, "--sigma-levels", "0.12", "0.25", largest]
     assert field in refusal(capsys, "certify", digits_model, *levels, *VOTES, "--max", "6", "--out", copy)
 
 
-def test_a_constant_chooser_gives_the_run_of_its_sigma(digits_model: Path, tmp_path: Path) -> None:
+def test_a_constant_chooser_gives_the_run_of_its_sigma(digits_model, tmp_path):
     words = [*VOTES, "--max", "6"]
     levels = ["--chooser", "constant:1", "--sigma-levels", "0.12", "0.25", "0.5"]
     main(["certify", str(digits_model), *levels, *words, "--out", str(tmp_path / "levels")])
@@ -75,20 +69,20 @@ def test_a_constant_chooser_gives_the_run_of_its_sigma(digits_model: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_processes_give_the_same_bits(digits_model: Path, copy: Path, tmp_path: Path) -> None:
+def test_processes_give_the_same_bits(digits_model, copy, tmp_path):
     certified(digits_model, tmp_path / "processes", "--backend", "processes", "--workers", "1")
     assert read_run(tmp_path / "processes").records.digest == read_run(copy).records.digest
     assert read_evidence(tmp_path / "processes") == read_evidence(copy)
 
 
-def test_a_model_for_each_level_and_one_that_chooses(digits_model: Path, tmp_path: Path) -> None:
+def test_a_model_for_each_level_and_one_that_chooses(digits_model, tmp_path):
     models = ["--level-models", str(digits_model), str(digits_model), "--sigma-levels", "0.2", "0.3"]
     words = ["--chooser", "energy:0.4", *models, *VOTES, "--max", "3", "--out", str(tmp_path / "run")]
     main(["certify", str(digits_model), *words])
     assert np.isfinite(read_run(tmp_path / "run").records.radius).all()
 
 
-def test_predictions_of_the_same_classifier(digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_of_the_same_classifier(digits_model, capsys):
     main(["predict", str(digits_model), *CHOOSER, "--max", "4", "--n", "200", "--seed", "1", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert [row["idx"] for row in told["predictions"]] == [0, 1, 2, 3]
@@ -110,13 +104,7 @@ def test_predictions_of_the_same_classifier(digits_model: Path, capsys: pytest.C
         (["--chooser", "nowhere", "--sigma-levels", "0.1", "0.2"], ["nowhere"]),
     ],
 )
-def test_mistakes_are_told_in_a_line(
-    words: list[str],
-    named: list[object],
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_told_in_a_line(words, named, digits_model, tmp_path, capsys):
     out = tmp_path / "run"
     message = refusal(capsys, "certify", digits_model, *words, *VOTES, "--max", "2", "--out", out)
     assert names(message, *named)

@@ -1,7 +1,5 @@
 """`certify --memory` does in one command what certify and remember do in two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from smoothcert.cli import main
 from smoothcert.runs.run import read_run
 
-from .test_bad_input import refusal
+from .output import refusal
 
 FEW = ("--n", "200", "--n0", "20", "--max", "4", "--every", "20", "--quiet")
 
@@ -18,7 +16,7 @@ def certify(model: Path, out: Path, *words: str) -> None:
     main(["certify", str(model), *FEW, "--out", str(out), *words])
 
 
-def test_one_command_is_the_same_as_two(digits_model: Path, tmp_path: Path) -> None:
+def test_one_command_is_the_same_as_two(digits_model, tmp_path):
     search = ("--sigma-search", "ladder:rungs=3,votes=16")
     certify(digits_model, tmp_path / "one", *search, "--memory", f"sqlite:{tmp_path / 'one.memory'}")
     certify(digits_model, tmp_path / "two", *search)
@@ -33,9 +31,7 @@ def test_one_command_is_the_same_as_two(digits_model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("words", "named"), [(("--hold", "1"), "--hold"), (("--shard", "1/2"), "remember")])
-def test_what_no_memory_takes_is_refused_first(
-    words: tuple[str, ...], named: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_memory_takes_is_refused_first(words, named, digits_model, tmp_path, capsys):
     places = ["--out", tmp_path / "run", "--memory", tmp_path / "memory"]
     assert named in refusal(capsys, "certify", digits_model, *FEW, *places, *words)
     assert not list(tmp_path.iterdir())

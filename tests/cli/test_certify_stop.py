@@ -1,13 +1,12 @@
 """certify --stop and --total-votes: what they write, say and refuse, and that kills change nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,15 +20,14 @@ from smoothcert.cli import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.evaluation.recertification import recertified
 from smoothcert.runs.records import results_digest
-from smoothcert.runs.run import read_run
+from smoothcert.runs.run import Run, read_run
 from smoothcert.runs.side_files import read_pilots
-from tests.conftest import BuildOnce
 from tests.processes import Command
 from tests.runs.unfinished import forget_what_was_asked_for
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 TOTAL = ("--stop", "total:9000,100")
 
@@ -40,17 +38,17 @@ def certify(model: Path, out: Path, *words: str, n: str = "1000", most: str = "2
 
 
 @pytest.fixture(scope="module")
-def sequential(digits_model: Path, build_once: BuildOnce) -> Path:
+def sequential(digits_model, build_once) -> Path:
     stop = ("--stop", "grid:0,0.25,0.5", "--stop", "wrong", "--quiet")
     return build_once("sequential-run", lambda out: certify(digits_model, out, *stop))
 
 
 @pytest.fixture(scope="module")
-def allocated(digits_model: Path, build_once: BuildOnce) -> Path:
+def allocated(digits_model, build_once) -> Path:
     return build_once("allocated-run", lambda out: certify(digits_model, out, *TOTAL, "--quiet"))
 
 
-def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
+def test_the_run_says_what_it_did_and_why(sequential):
     run = read_run(sequential)
     assert run.manifest.plan.stop == ["grid:0,0.25,0.5", "wrong"]
     assert run.manifest.plan.bound == "mixture-top-two"
@@ -66,9 +64,7 @@ def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
             assert (record.predicted, record.radius) == (-1, 0.0)
 
 
-def test_closing_lines_and_show_tell_the_votes(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_lines_and_show_tell_the_votes(digits_model, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     certify(digits_model, tmp_path / "run", "--stop", "decide:0.25", most="6")
     told = capsys.readouterr().out
@@ -81,7 +77,7 @@ def test_closing_lines_and_show_tell_the_votes(
         assert names(text, f"{used['total']:,}", 6, "decide:0.25")
 
 
-def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> None:
+def test_plain_runs_are_what_they_were(digits_model, tmp_path):
     certify(digits_model, tmp_path / "plain", "--quiet", n="200", most="3")
     certify(digits_model, tmp_path / "budget", "--quiet", "--stop", "budget", n="200", most="3")
     plain, budget = read_run(tmp_path / "plain"), read_run(tmp_path / "budget")
@@ -93,16 +89,14 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
+def test_a_pilot_run(digits_model, tmp_path):
     certify(digits_model, tmp_path / "run", "--sigma", "1.0", "--stop", "pilot:5%,100", "--quiet", n="3000")
     run = read_run(tmp_path / "run")
     assert run.manifest.plan.bound == "top-two"
     sizes = {record.estimation.n for record in run.records if record.estimation is not None}
     assert len(sizes) > 1
     assert max(sizes) <= 3000
-    used = votes_used(run)
-    assert used is not None
-    assert used.total == sum(r.estimation.n + 120 for r in run.records)  # type: ignore[union-attr]
+    assert votes_used(run).total == sum(r.estimation.n + 120 for r in run.records)
     main(
         [
             "run",
@@ -119,7 +113,7 @@ def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
         assert new.estimation == old.estimation
 
 
-def test_a_total_is_kept_to_and_written_down(allocated: Path) -> None:
+def test_a_total_is_kept_to_and_written_down(allocated):
     run = read_run(allocated)
     allocation = json.loads((allocated / "allocation.json").read_text())
     used = votes_used(run)
@@ -132,9 +126,7 @@ def test_a_total_is_kept_to_and_written_down(allocated: Path) -> None:
     assert max(allocation["votes"].values()) > 2 * min(allocation["votes"].values())
 
 
-def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(
-    allocated: Path, sequential: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(allocated, sequential, capsys):
     run = read_run(allocated)
     with pytest.raises(RunError, match=re.escape(str(allocated))):
         acr_interval(run)
@@ -146,15 +138,13 @@ def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(
         assert bool(re.search(r"ACR: [\d.]+ \([^)]*\d\.\d", capsys.readouterr().out)) == interval
 
 
-def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated: Path) -> None:
+def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated):
     plan = read_run(allocated).manifest.plan
     assert planned_ceiling(plan) == planned_ceiling(plan.but(stop=[], n=16_000))
     assert planned_ceiling(plan.but(stop=["pilot:1%"])) == planned_ceiling(plan.but(stop=[]))
 
 
-def test_other_inputs_are_refused_where_a_total_was_spread(
-    allocated: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_inputs_are_refused_where_a_total_was_spread(allocated, digits_model, tmp_path, capsys):
     run, earlier = (shutil.copytree(allocated, tmp_path / name) for name in ("run", "earlier"))
     forget_what_was_asked_for(earlier)
     words = ["certify", digits_model, "--n", "1000", "--n0", "20", "--every", "5", "--max", "25"]
@@ -166,9 +156,7 @@ def test_other_inputs_are_refused_where_a_total_was_spread(
         assert len(read_pilots(path)) == 24  # refused before any vote was cast
 
 
-def test_pilots_of_inputs_that_are_no_longer_asked_for_get_no_votes(
-    digits_model: Path, tmp_path: Path
-) -> None:
+def test_pilots_of_inputs_that_are_no_longer_asked_for_get_no_votes(digits_model, tmp_path):
     out, words = tmp_path / "run", (*TOTAL, "--quiet")
     certify(digits_model, out, *words, most="8")
     forget_what_was_asked_for(out)
@@ -180,22 +168,13 @@ def test_pilots_of_inputs_that_are_no_longer_asked_for_get_no_votes(
     assert len(read_run(out).records) == 4
 
 
-def test_pilots_that_are_no_text_are_cast_again(allocated: Path, tmp_path: Path) -> None:
-    (tmp_path / "pilots.jsonl").write_bytes(b"\xff\xfe\n" + (allocated / "pilots.jsonl").read_bytes())
-    assert read_pilots(tmp_path) == read_pilots(allocated)
-
-
 @pytest.mark.parametrize("bound", ["top-two", "looks"])
-def test_an_alpha_beyond_all_numbers(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], bound: str
-) -> None:
+def test_an_alpha_beyond_all_numbers(digits_model, tmp_path, capsys, bound):
     words = ["certify", digits_model, "--alpha", "1e-306", "--bound", bound, "--n", "1000", "--out", tmp_path]
     assert names(refusal(capsys, *words), "alpha", "1e-200", "1e-306")
 
 
-def test_recertify_of_votes_that_ended_early(
-    sequential: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recertify_of_votes_that_ended_early(sequential, tmp_path, capsys):
     before = read_run(sequential)
     words = ["run", "recertify", str(sequential), "--out", str(tmp_path / "new")]
     message = refusal(capsys, *words, "--bound", "top-two")
@@ -204,28 +183,13 @@ def test_recertify_of_votes_that_ended_early(
     assert any(names(message, "looks", record.estimation.n) for record in before.records if record.estimation)
     main([*words, "--quiet"])
     assert results_digest(read_run(tmp_path / "new").records) == results_digest(before.records)
-    main(
-        [
-            "run",
-            "recertify",
-            str(sequential),
-            "--alpha",
-            "0.0001",
-            "--quiet",
-            "--out",
-            str(tmp_path / "strict"),
-        ]
-    )
+    main([*words[:-1], str(tmp_path / "strict"), "--alpha", "0.0001", "--quiet"])
     stricter = read_run(tmp_path / "strict").records
     assert all(new.radius <= old.radius for old, new in zip(before.records, stricter, strict=True))
     assert any(new.radius < old.radius for old, new in zip(before.records, stricter, strict=True))
 
 
-def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from smoothcert.evaluation.recertification import recertified
-
+def test_altered_numbers_of_votes_are_noticed(sequential, tmp_path):
     run = read_run(sequential)
     plain = run.manifest.stating(plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})
     early = next(record for record in run.records if record.estimation and record.estimation.n < 1000)
@@ -233,14 +197,15 @@ def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) 
         recertified(replace(run, manifest=plain))
 
 
-def test_inputs_without_votes_are_shown_without_shares(tmp_path: Path) -> None:
+def certified_until_wrong(model: Any, data: Dataset, folder: Path) -> Run:
+    plan = {"sigma": 0.5, "n": 300, "stop": ("wrong",), "outputs": "labels", "classes": 2}
+    return certify_dataset(SmoothedClassifier(model, **plan), data, folder / "run")
+
+
+def test_inputs_without_votes_are_shown_without_shares(tmp_path):
     x = np.random.default_rng(0).normal(size=(8, 2))
     data = Dataset("made-up", x, np.arange(8) % 2, ("left", "right"))
-    model = SmoothedClassifier(
-        lambda batch: (batch[:, 0] > 0).astype(np.int64),
-        sigma=0.5, n=300, stop=("wrong",), outputs="labels", classes=2,
-    )  # fmt: skip
-    run = certify_dataset(model, data, tmp_path / "run")
+    run = certified_until_wrong(lambda batch: (batch[:, 0] > 0).astype(np.int64), data, tmp_path)
     none = [record.estimation is not None and record.estimation.n == 0 for record in run.records]
     assert 0 < sum(none) < 8
     votes = run.records.votes
@@ -249,18 +214,15 @@ def test_inputs_without_votes_are_shown_without_shares(tmp_path: Path) -> None:
     assert whole.noisy_accuracy is not None
     assert whole.top_class is not None
     main(["report", str(run.path), "--out", str(tmp_path / "report")])
-    assert (
-        "NaN" not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8").partition("<script>")[0]
-    )
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "NaN" not in page.partition("<script>")[0]
 
 
-def test_the_report_tells_the_votes(sequential: Path, tmp_path: Path) -> None:
+def test_the_report_tells_the_votes(sequential, tmp_path):
     pytest.importorskip("matplotlib")
     main(["report", str(sequential), "--out", str(tmp_path / "report")])
     page = "".join(p.read_text(encoding="utf-8") for p in (tmp_path / "report").rglob("*.html"))
-    used = votes_used(read_run(sequential))
-    assert used is not None
-    assert f"{used.total:,} " in page
+    assert f"{votes_used(read_run(sequential)).total:,} " in page
     assert "--stop grid:0,0.25,0.5 --stop wrong" in page
 
 
@@ -277,13 +239,7 @@ def test_the_report_tells_the_votes(sequential: Path, tmp_path: Path) -> None:
         (["--stop", "pilot:1%", "--total-votes", "500"], ["'pilot'", "'total'"]),
     ],
 )
-def test_mistakes(
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: Sequence[str],
-    named: list[object],
-) -> None:
+def test_mistakes(digits_model, tmp_path, capsys, words, named):
     out = tmp_path / "run"
     message = refusal(capsys, "certify", digits_model, "--n", "1000", "--max", "3", "--out", out, *words)
     assert names(message, *named)
@@ -299,7 +255,7 @@ def test_mistakes(
         pytest.param("gain:2%", marks=pytest.mark.campaign),
     ],
 )
-def test_kills_change_no_bit(digits_model: Path, tmp_path: Path, stop: str) -> None:
+def test_kills_change_no_bit(digits_model, tmp_path, stop):
     options = ["--n", "3000", "--n0", "20", "--max", "20", "--every", "3", "--stop", stop, "--quiet"]
     main(["certify", str(digits_model), *options, "--workers", "2", "--out", str(tmp_path / "whole")])
     killed = tmp_path / "killed"
@@ -318,25 +274,21 @@ def test_kills_change_no_bit(digits_model: Path, tmp_path: Path, stop: str) -> N
         ).read_text()
 
 
-def test_a_damaged_allocation_is_named(
-    allocated: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_allocation_is_named_and_damaged_pilots_are_cast_again(
+    allocated, digits_model, tmp_path, capsys
+):
     copy = shutil.copytree(allocated, tmp_path / "copy")
     (copy / "allocation.json").write_text("{")
     words = ["certify", digits_model, "--n", "1000", "--n0", "20", "--every", "5", "--max", "24", *TOTAL]
     assert str(copy / "allocation.json") in refusal(capsys, *words, "--out", copy)
+    (tmp_path / "pilots.jsonl").write_bytes(b"\xff\xfe\n" + (allocated / "pilots.jsonl").read_bytes())
+    assert read_pilots(tmp_path) == read_pilots(allocated)
 
 
-def test_a_model_that_is_always_wrong_can_be_looked_at(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_is_always_wrong_can_be_looked_at(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     data = Dataset("made-up", np.zeros((4, 2)), np.ones(4, dtype=np.int64), ("left", "right"))
-    model = SmoothedClassifier(
-        lambda batch: np.zeros(len(batch), dtype=np.int64),
-        sigma=0.5, n=300, stop=("wrong",), outputs="labels", classes=2,
-    )  # fmt: skip
-    run = certify_dataset(model, data, tmp_path / "run")
+    run = certified_until_wrong(lambda batch: np.zeros(len(batch), dtype=np.int64), data, tmp_path)
     assert [record.estimation.n for record in run.records if record.estimation is not None] == [0] * 4
     main(["show", str(run.path)])
     shown = capsys.readouterr().out

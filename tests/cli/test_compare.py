@@ -1,7 +1,5 @@
 """smoothcert compare on runs made by hand."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -14,17 +12,11 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import create_run
 
-from .output import names, rows
-from .test_bad_input import refusal
+from .output import names, refusal, rows
 
 PLAN = {
-    "noise": "gaussian",
-    "sigma": 0.5,
-    "norm": "l2",
-    "bound": "clopper-pearson",
-    "n": 1000,
-    "alpha": 0.001,
-}
+    "noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "clopper-pearson", "n": 1000, "alpha": 0.001,
+}  # fmt: skip
 
 
 def written(path: Path, radii: list[float], sha256: str = "d" * 64, norm: str = "l2") -> str:
@@ -36,7 +28,7 @@ def written(path: Path, radii: list[float], sha256: str = "d" * 64, norm: str = 
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> list[str]:
+def pair(tmp_path) -> list[str]:
     return [
         written(tmp_path / "weak", [0.6] * 20 + [0.3] * 24 + [0.6] * 6),
         written(tmp_path / "strong", [0.6] * 20 + [0.6] * 24 + [0.2] * 6),
@@ -44,9 +36,7 @@ def pair(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("columns", ["120", "40"], ids=["wide", "narrow: figures are whole all the same"])
-def test_a_table_and_a_sentence(
-    pair: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
-) -> None:
+def test_a_table_and_a_sentence(pair, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     main(["compare", *pair, "--radii", "0.1,0.50"])
     shown = capsys.readouterr().out
@@ -59,7 +49,7 @@ def test_a_table_and_a_sentence(
     assert names(shown.rpartition("ACR:")[2], "strong", "weak", "ℓ2", 0.5)
 
 
-def test_json_is_complete(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_complete(pair, tmp_path, capsys):
     main(["compare", *pair, "--radii", "0.1,0.5", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["radius"] for row in found["radii"]] == [0.1, 0.5]
@@ -80,9 +70,7 @@ def test_json_is_complete(pair: list[str], tmp_path: Path, capsys: pytest.Captur
     assert swapped_words != found["in_words"]
 
 
-def test_default_radii_follow_from_the_plans(
-    pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_default_radii_follow_from_the_plans(pair, tmp_path, capsys):
     main(["compare", *pair, "--json"])  # n = 1000, alpha = 0.001: at most 2.46 σ
     asked = [row["radius"] for row in json.loads(capsys.readouterr().out)["radii"]]
     assert asked == [0, 0.25, 0.5, 0.75, 1]
@@ -97,9 +85,7 @@ def test_default_radii_follow_from_the_plans(
     assert names(note, "weak", "log")
 
 
-def test_refusals(
-    pair: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals(pair, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def message(*words: str) -> str:

@@ -1,7 +1,5 @@
 """`smoothcert data`: what is there, and fetching what isn't."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -20,12 +18,11 @@ from tests.datasets.files import write_cifar_binary, write_mnist
 from tests.downloads.server import Site, serving
 from tests.downloads.test_downloads import packed
 
-from .output import names, rows
-from .test_bad_input import refusal
+from .output import names, refusal, rows
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_set(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
@@ -37,7 +34,7 @@ def known(path: Path) -> PublishedFile:
 
 
 @pytest.fixture
-def small_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, np.ndarray]:
+def small_mnist(tmp_path, monkeypatch) -> tuple[Site, np.ndarray]:
     """A site with files of MNIST's form, which are taken for the published ones."""
     for split in ("train", "test"):
         images, _ = write_mnist(tmp_path / "origin", split)
@@ -46,9 +43,7 @@ def small_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, 
     return Site({f"/{path.name}": path.read_bytes() for path in files}), images
 
 
-def test_what_was_fetched_is_what_readers_find(
-    small_mnist: tuple[Site, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_fetched_is_what_readers_find(small_mnist, tmp_path, capsys):
     site, images = small_mnist
     data = tmp_path / "data"
     with serving(site):
@@ -63,16 +58,14 @@ def test_what_was_fetched_is_what_readers_find(
     assert shown.err == ""
 
 
-def test_the_environment_names_the_folder(
-    small_mnist: tuple[Site, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_folder(small_mnist, tmp_path, monkeypatch):
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "data"))
     with serving(small_mnist[0]) as site:
         main(["data", "fetch", "mnist", "--quiet", "--mirror", site.address])
     assert len(datasets.load("mnist", "train")) == 6
 
 
-def test_an_archive_becomes_what_readers_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_becomes_what_readers_find(tmp_path, monkeypatch):
     members = []
     for seed, (path, _) in enumerate(CIFAR10.members):
         pixels, _ = write_cifar_binary(tmp_path / "origin" / path, seed=seed)
@@ -90,7 +83,7 @@ def test_an_archive_becomes_what_readers_find(tmp_path: Path, monkeypatch: pytes
     assert not list((tmp_path / "data").rglob("*.tar.gz*"))
 
 
-def test_without_a_network_it_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_network_it_is_one_line(tmp_path, capsys):
     with serving(Site()) as site:
         gone = site.address
     words = ["data", "fetch", "mnist", "--data-dir", tmp_path, "--mirror", gone.replace("//", "//me:geheim@")]
@@ -111,21 +104,13 @@ def test_without_a_network_it_is_one_line(tmp_path: Path, capsys: pytest.Capture
         (["fetsh", "mnist"], ['"fetsh"', '"fetch"']),
     ],
 )
-def test_mistakes_are_named(
-    words: list[str],
-    named: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_named(words, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert names(refusal(capsys, "data", *words), *named)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_says_what_is_there_and_where_else_was_looked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_says_what_is_there_and_where_else_was_looked(tmp_path, capsys):
     write_mnist(tmp_path / "MNIST" / "raw", "train", gzipped=False)
     write_mnist(tmp_path / "MNIST" / "raw", "test")
     write_cifar_binary(tmp_path / "cifar-10-batches-bin" / "test_batch.bin")
@@ -142,9 +127,18 @@ def test_the_list_says_what_is_there_and_where_else_was_looked(
     assert found["svhn"]["folder"] is None
 
 
-def test_a_missing_data_set_names_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_a_missing_data_set_names_the_command_that_fetches_it(tmp_path):
     with pytest.raises(DataError, match=f"`{command('data', 'fetch', 'mnist', data_dir='data')}`"):
         datasets.load("mnist", "test", tmp_path)
     with pytest.raises(DataError, match="SMOOTHCERT_DATA") as caught:
         datasets.load("imagenet", "test", tmp_path)
     assert command("data") not in str(caught.value)
+
+
+def test_data_alone_lists(capsys):
+    main(["data", "list", "--json"])
+    listed = capsys.readouterr().out
+    main(["data", "--json"])
+    assert capsys.readouterr().out == listed
+    main(["data"])
+    assert "mnist" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """What Python can declare of a model, the command line can, too; a run states it and refuses another."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -18,8 +16,7 @@ from smoothcert.cli import main
 from smoothcert.plain_text import norm_name
 from tests.models.test_declared import linear_file
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 MODULE = """
 import numpy as np
@@ -54,7 +51,7 @@ SHORT = ["--sigma", "0.5", "--n", "200", "--quiet"]
 
 
 @pytest.fixture
-def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def inputs(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     Path("declared_models.py").write_text(MODULE)
     x = np.array([[3.0, 1.0], [1.0, 3.0], [0.0, 2.0], [4.0, 0.0]], dtype=np.float32)
@@ -75,12 +72,7 @@ def verified(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     [
         ("bytes_only", ["--input-dtype", "uint8"], None, {"input_dtype": "uint8"}),
         ("pair", ["--model-output", "b"], ["--model-output", "a"], {"output": "b"}),
-        (
-            "logit",
-            ["--classes", "2", "--model-returns", "scores"],
-            None,
-            {"classes": 2, "outputs": "scores"},
-        ),
+        ("logit", ["--classes", "2", "--model-returns", "scores"], None, {"classes": 2, "outputs": "scores"}),
         (
             "labels",
             ["--classes", "3", "--model-returns", "labels"],
@@ -89,14 +81,7 @@ def verified(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_declaration_is_stated_and_taken_over(
-    inputs: str,
-    capsys: pytest.CaptureFixture[str],
-    model: str,
-    options: list[str],
-    other: list[str] | None,
-    stated: dict[str, object],
-) -> None:
+def test_a_declaration_is_stated_and_taken_over(inputs, capsys, model, options, other, stated):
     model = f"declared_models:{model}"
     certify = ["certify", model, "-d", inputs, *SHORT, "--out", "run"]
     main([*certify, *options])
@@ -116,7 +101,7 @@ def test_a_declaration_is_stated_and_taken_over(
     assert json.loads(Path("again/run.json").read_text())["model"]["declared"] == stated
 
 
-def test_constants_come_from_a_file(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_constants_come_from_a_file(inputs, capsys):
     model = str(linear_file(Path("m.onnx")))
     np.savez("zero.npz", offset=np.zeros(3))
     np.savez("nine.npz", offset=np.array([9.0, 0.0, 0.0]))
@@ -134,20 +119,14 @@ def test_constants_come_from_a_file(inputs: str, capsys: pytest.CaptureFixture[s
         assert name in refusal(capsys, *certify, "--constants", name)
 
 
-def test_what_a_known_network_says_itself_is_refused(
-    digits_model: Path, inputs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_known_network_says_itself_is_refused(digits_model, inputs, capsys):
     certify = ["certify", str(digits_model), "-d", inputs, *SHORT, "--out", "run"]
-    for option, value in (
-        ("input-dtype", "uint8"),
-        ("constants", "x.npz"),
-        ("model-output", "a"),
-        ("classes", "3"),
-    ):
-        assert names(refusal(capsys, *certify, f"--{option}", value), f"--{option}")
+    for words in ("--input-dtype uint8", "--constants x.npz", "--model-output a", "--classes 3"):
+        option, value = words.split()
+        assert names(refusal(capsys, *certify, option, value), option)
 
 
-def test_a_forged_declaration_does_nothing() -> None:
+def test_a_forged_declaration_does_nothing():
     from smoothcert.models.adapt import taken_over
 
     assert (
@@ -158,7 +137,7 @@ def test_a_forged_declaration_does_nothing() -> None:
     assert taken_over({"classes": 3}, {"classes": 2}) == {}
 
 
-def test_columns_that_are_held_go_through_a_run(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_are_held_go_through_a_run(inputs, capsys):
     model = "declared_models:labels"
     declared = ["--classes", "3", "--model-returns", "labels"]
     certify = ["certify", model, "-d", inputs, *SHORT, *declared, "--out", "run"]
@@ -214,7 +193,7 @@ def labels_of(batch: np.ndarray) -> np.ndarray:
     return (batch @ weights).argmax(1)
 
 
-def test_a_shard_without_inputs_has_done_its_part(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_without_inputs_has_done_its_part(inputs, capsys):
     """An array of more jobs than inputs: a job that fails would be retried for ever."""
     command = ["certify", *LABELS, "--dataset", inputs, "--sigma", "0.5", "--n", "200", "--max", "2"]
     for number in (1, 2, 3):
@@ -227,9 +206,7 @@ def test_a_shard_without_inputs_has_done_its_part(inputs: str, capsys: pytest.Ca
     assert len(load_run("whole").records) == 2
 
 
-def test_certify_and_show_agree_on_what_rounding_costs(
-    inputs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_certify_and_show_agree_on_what_rounding_costs(inputs, capsys):
     """What is held isn't rounded: the grid has the other coordinates alone."""
     np.savez("inputs.npz", x=np.array([[0.3, 0.1], [0.7, 0.2]]), y=np.array([0, 1]))
     words = [*LABELS, "--dataset", inputs, "--sigma", "0.5", "--hold", "0"]

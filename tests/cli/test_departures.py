@@ -1,7 +1,5 @@
 """A model that is used with other noise, or on inputs of another scale, than it was trained with: said, not refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ def toy_data(path: Path, scale: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("departures")
     toy_data(folder / "small.npz", 1 / 255)
     toy_data(folder / "large.npz", 1)
@@ -42,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def there(folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
 
 
@@ -60,9 +58,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("command", ["certify", "predict"])
 @pytest.mark.parametrize("more", [[], ["--json"], ["--quiet"]])
-def test_certify_and_predict_warn(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, more: list[str]
-) -> None:
+def test_certify_and_predict_warn(capsys, tmp_path, command, more):
     where = ["--out", str(tmp_path / "out")]
     if not more:
         _, like = told(capsys, command, *LIKE, *where)
@@ -72,10 +68,10 @@ def test_certify_and_predict_warn(
     assert told_of == 3 * (more != ["--quiet"],)
 
 
-def test_the_run_states_it_and_show_report_and_attack_repeat_it(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    run = str(tmp_path / "run")
+def test_the_run_states_it_and_show_report_and_attack_repeat_it(capsys, tmp_path):
+    run, fine = str(tmp_path / "run"), str(tmp_path / "fine")
+    main(["certify", *LIKE, "--out", fine, "--quiet"])
+    assert json.loads(told(capsys, "show", fine, "--json")[0])["notes"] == []
     main(["certify", *UNLIKE, "--out", run, "--quiet"])
     origin = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
     assert (origin["input_range"], origin["trained_range"]) == ([0.0, 255.0], [0.0, 1.0])
@@ -91,11 +87,6 @@ def test_the_run_states_it_and_show_report_and_attack_repeat_it(
     data = ["--model", "model", "--dataset", "npz:large.npz", "--radii", "0.1"]
     _, warned = told(capsys, "attack", run, *data, "--steps", "1", "--copies", "1", "--n", "20")
     assert names(warned, *NOISE, *RANGE)
-
-
-def test_a_fine_run_has_no_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(["certify", *LIKE, "--out", str(tmp_path / "run"), "--quiet"])
-    assert json.loads(told(capsys, "show", str(tmp_path / "run"), "--json")[0])["notes"] == []
 
 
 def departures(**parts: Any) -> list[str]:
@@ -121,31 +112,26 @@ def departures(**parts: Any) -> list[str]:
         {"sigma": None},
     ],
 )
-def test_silent(parts: dict[str, Any]) -> None:
+def test_silent(parts):
     assert departures(**parts) == []
 
 
 @pytest.mark.parametrize("seen", [[0.0, 255.0], [-0.5, 0.5], [0.0, 1 / 255], [-2.0, 2.0], [5.0, 5.5]])
-def test_another_scale(seen: list[float]) -> None:
+def test_another_scale(seen):
     (sentence,) = departures(input_range=seen)
     assert f"[{seen[0]:g}, {seen[1]:g}]" in sentence
     assert departures(input_range=[0.0, 1.0], trained_range=seen) != []
 
 
-def test_a_constant_data_set_is_no_mistake() -> None:
+def test_other_noise_and_a_constant_data_set():
+    (sentence,) = departures(noise="uniform")
+    assert names(sentence, "gaussian", "uniform", 0.5)
     assert departures(trained_range=[0.0, 0.0], input_range=[0.0, 0.0]) == []
     assert len(departures(trained_range=[0.0, 0.0])) == 1
 
 
-def test_other_noise() -> None:
-    (sentence,) = departures(noise="uniform")
-    assert names(sentence, "gaussian", "uniform", 0.5)
-
-
 @pytest.mark.slow
-def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(capsys, tmp_path):
     spec = ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789"))
     payload = {"arch": "cifar_resnet20", "state_dict": initialise(spec, seed=0).state_dict()}
     torch.save(payload, tmp_path / "c.pth.tar")

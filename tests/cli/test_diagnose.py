@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +9,16 @@ from smoothcert.analysis.plots import gallery
 from smoothcert.cli import main
 from smoothcert.datasets import load
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 WORDS = ["--max", "4", "--steps", "3", "--copies", "2", "--points", "5", "--votes", "50"]
 
 
-def test_a_picture_and_a_sentence(digits_model: Path, tmp_path: Path, capsys) -> None:
+def test_a_picture_a_sentence_and_json_of_every_input(digits_model, tmp_path, capsys):
     out = tmp_path / "line.png"
     main(["attack", "--lines", str(digits_model), *WORDS, "--out", str(out)])
     assert re.search(r"\b4\b.*\b4\b.*\b4\b.*\b0\.\d{3}\b", capsys.readouterr().out)
     assert out.read_bytes().startswith(b"\x89PNG")
-
-
-def test_json_has_every_input(digits_model: Path, capsys) -> None:
     main(["attack", "--lines", str(digits_model), *WORDS, "--every", "7", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["idx"] for row in found["inputs"]] == [0, 7, 14, 21]
@@ -33,22 +26,18 @@ def test_json_has_every_input(digits_model: Path, capsys) -> None:
     assert all(row["rival"] != row["label"] for row in found["inputs"])
 
 
-def test_each_input_and_the_model_before(digits_model: Path, tmp_path: Path) -> None:
+def test_each_input_and_the_model_before(digits_model, tmp_path):
     """SmoothMix's figures 2 and 5."""
     pictures = []
-    for name, options in (
-        ("median", []),
-        ("each", ["--each"]),
-        ("before", ["--before", str(digits_model / "model.safetensors"), "--seed", "1"]),
-    ):
-        pictures.append(tmp_path / f"{name}.png")
-        main(
-            ["attack", "--lines", str(digits_model), *WORDS, *options, "--quiet", "--out", str(pictures[-1])]
-        )
+    before = ["--before", str(digits_model / "model.safetensors"), "--seed", "1"]
+    for number, options in enumerate(([], ["--each"], before)):
+        pictures.append(tmp_path / f"{number}.png")
+        words = [*WORDS, *options, "--quiet", "--out", str(pictures[-1])]
+        main(["attack", "--lines", str(digits_model), *words])
     assert len({picture.read_bytes() for picture in pictures}) == 3
 
 
-def test_each_input_is_drawn_beside_its_adversary(digits_model: Path, tmp_path: Path, monkeypatch) -> None:
+def test_each_input_is_drawn_beside_its_adversary(digits_model, tmp_path, monkeypatch):
     """SmoothMix's figure 2: the pictures at either end of a line, of the first four inputs that are right."""
     drawn: list[Any] = []
     monkeypatch.setattr(gallery, "plot_confidence_lines", lambda *_, ends, **__: drawn.extend(ends))
@@ -72,5 +61,5 @@ def test_each_input_is_drawn_beside_its_adversary(digits_model: Path, tmp_path: 
     ("words", "named"),
     [(["--out", "line.gif"], [".png", "'.gif'", "line.gif"]), (["--sigma", "-1"], ["sigma", -1.0])],
 )
-def test_mistakes(digits_model: Path, capsys, words, named) -> None:
+def test_mistakes(digits_model, capsys, words, named):
     assert names(refusal(capsys, "attack", "--lines", digits_model, *words), *named)

@@ -1,12 +1,9 @@
 """`smoothcert doctor`: every step is taken whatever happens to the others, and a broken promise ends with 4."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,15 +18,13 @@ TINY = RandomNetwork("tiny", "small-cnn", (1, 8, 8))
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def small(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkup, "QUICK", Thoroughness(((TINY, 64),), 2000, (TINY,), 0.001))
 
 
 @pytest.mark.slow
-def test_a_healthy_machine(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_healthy_machine(capsys, monkeypatch, tmp_path):
     def refuse(*_: object) -> None:
         raise AssertionError("the network was used")
 
@@ -47,9 +42,7 @@ def test_a_healthy_machine(
 
 
 @pytest.mark.slow
-def test_a_broken_promise_ends_with_four_and_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_promise_ends_with_four_and_is_named(capsys, monkeypatch):
     fit = NoiseFit("gaussian", "pairs", "cpu", 2000, 99.0, 1e-9)
     monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: ([fit], []))
     with pytest.raises(SystemExit) as caught:
@@ -78,9 +71,7 @@ def test_a_broken_promise_ends_with_four_and_is_named(
     assert (found["healthy"], found["broken"]) == (True, [])
 
 
-def test_a_step_that_fails_keeps_no_other_from_being_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_step_that_fails_keeps_no_other_from_being_taken_but_ctrl_c_ends_it(monkeypatch, tmp_path):
     def fails(*_: object) -> None:
         raise RuntimeError("driver")
 
@@ -96,8 +87,6 @@ def test_a_step_that_fails_keeps_no_other_from_being_taken(
     assert [re.findall("tiny|cpu", failure) for failure in found.failures] == [[], ["tiny", "cpu"], ["cpu"]]
     assert found.broken == []
 
-
-def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -107,7 +96,7 @@ def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_one_device_beside_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_device_beside_the_cpu(capsys):
     """Known votes and votes of every route, as a table for an issue; a device that isn't there is refused at once."""
     main(["doctor", "--quick", "--device", "cpu"])
     shown = capsys.readouterr()
@@ -130,9 +119,7 @@ def test_one_device_beside_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_device_that_votes_otherwise_ends_with_four(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_votes_otherwise_ends_with_four(capsys, monkeypatch):
     answer = KnownAnswer("gaussian", "cpu", (1, 2))
     votes = BesideCpu("tiny", "cpu", "eager", 100, 2)
     monkeypatch.setattr(checkup, "known_answers", lambda device: ([answer], []))

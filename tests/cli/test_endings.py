@@ -1,7 +1,5 @@
 """However a command ends, and wherever its output goes: no traceback."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -48,12 +46,12 @@ def ended(words: list[str], **options: object) -> subprocess.CompletedProcess[by
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     return toy_run(tmp_path_factory.mktemp("runs") / "σ-run")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_encoding_without_our_letters(run: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoding_without_our_letters(run, encoding, monkeypatch):
     for command in ("show", "table"):
         written = io.BytesIO()
         for name in ("stdout", "stderr"):
@@ -63,7 +61,7 @@ def test_an_encoding_without_our_letters(run: Path, encoding: str, monkeypatch: 
 
 
 @pytest.mark.system
-def test_a_reader_that_has_seen_enough(run: Path) -> None:
+def test_a_reader_that_has_seen_enough(run):
     for words in (["show", str(run)], ["certify", "--help"], ["certify", "--help-all"]):
         reading, writing = os.pipe()
         os.close(reading)
@@ -74,7 +72,7 @@ def test_a_reader_that_has_seen_enough(run: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">/dev/full"])
-def test_output_that_is_closed_or_full(run: Path, closed: str) -> None:
+def test_output_that_is_closed_or_full(run, closed):
     if closed == ">/dev/full" and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     line = f"exec '{sys.executable}' -m smoothcert table '{run}' {closed}"
@@ -104,7 +102,7 @@ def interrupted(words: list[str], presses: int = 1, env: dict[str, str] | None =
 
 @pytest.mark.system
 @pytest.mark.parametrize("presses", [1, 3])
-def test_ctrl_c_pressed_again_and_again(presses: int) -> None:
+def test_ctrl_c_pressed_again_and_again(presses):
     program = PRESSED.replace("time.sleep(30)  #", "pass  #") if presses == 1 else PRESSED
     code, said = interrupted([sys.executable, "-c", program], presses)
     assert code in (130, -signal.SIGINT)  # a shell shows both as 130
@@ -133,7 +131,7 @@ except BaseException as error:
 
 
 @pytest.mark.system
-def test_ctrl_c_during_an_import(tmp_path: Path) -> None:
+def test_ctrl_c_during_an_import(tmp_path):
     (tmp_path / "slow_to_import.py").write_text(SWALLOWS)
     of_the_command = interrupted([sys.executable, "-c", IMPORTING.format(folder=str(tmp_path))])
     (tmp_path / "cyclopts.py").write_text(SWALLOWS)
@@ -147,7 +145,7 @@ def test_ctrl_c_during_an_import(tmp_path: Path) -> None:
         assert said.count(b"\n") == 1
 
 
-def test_a_run_that_cannot_be_written_to(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_written_to(run, tmp_path, monkeypatch):
     """With a write-ahead file and no index beside it, or one that can't be opened for writing: it is read in a copy."""
     with open_run(run, manifest_of(run)) as journal:
         journal.append(toy_records(20)[-1])

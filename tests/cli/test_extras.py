@@ -1,7 +1,5 @@
 """Every command with the core dependencies alone: it does its work, or says before it begins what to install."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -137,18 +135,18 @@ def answers(folder: Path) -> dict[str, dict[str, Any]]:
     return dict(zip(ASKED, json.loads(done.stdout)))
 
 
-def test_every_command_is_asked() -> None:
+def test_every_command_is_asked():
     assert {path_of(asked.split()) for asked in ASKED} == {*COMMANDS} - {"data fetch"}
 
 
-def test_every_extra_that_commands_use_is_asked_for() -> None:
+def test_every_extra_that_commands_use_is_asked_for():
     used = {extra.name for extra in EXTRAS.values()}
     assert used == set(ASKED.values()) - {DONE}
     assert used <= set(PROJECT["optional-dependencies"])
 
 
 @pytest.mark.system
-def test_with_the_core_dependencies_alone(tmp_path: Path) -> None:
+def test_with_the_core_dependencies_alone(tmp_path):
     for asked, end in answers(tmp_path).items():
         extra = ASKED[asked]
         where = f"{asked}: {end['err']}"

@@ -1,41 +1,33 @@
 """`fit-levels` and what it leaves for `certify --chooser`, as typed."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 from smoothcert.cli import main
-from smoothcert.cli.levels import LevelFitOptions, _worth
+from smoothcert.cli.levels import _worth
 from smoothcert.cli.options import OutputOptions
 from smoothcert.cli.views import View, emit
 from smoothcert.experimental.levels.choosers import LevelFitPlan, read_chooser_statement
 from smoothcert.experimental.levels.fit import LevelReport
 from smoothcert.hints import command
-from smoothcert.knobs import knobs_of
 from smoothcert.runs.run import read_run
-from tests.conftest import BuildOnce
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 FEW = ["--inputs", "40", "--validation", "10", "--votes", "16", "--epochs", "1", "--copies", "2"]
 LEVELS = ["--sigma-levels", "0.12", "0.25", "0.5"]
 
 
 @pytest.fixture(scope="module")
-def chooser(digits_model: Path, build_once: BuildOnce) -> Path:
+def chooser(digits_model, build_once) -> Path:
     words = ["experimental", "levels", str(digits_model), *LEVELS, *FEW, "--quiet", "--out"]
     return build_once("chooser-of-levels", lambda out: main([*words, str(out)]))
 
 
-def test_the_same_command_again_and_another_one(
-    digits_model: Path, chooser: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_again_and_another_one(digits_model, chooser, tmp_path, capsys):
     copy = shutil.copytree(chooser, tmp_path / "copy")
     words = ["experimental", "levels", digits_model, *LEVELS, *FEW, "--out", copy]
     main([str(word) for word in [*words, "--json"]])
@@ -48,7 +40,7 @@ def test_the_same_command_again_and_another_one(
     assert names(refusal(capsys, *words, "--seed", "1"), "plan.seed", 0, 1)
 
 
-def test_certify_takes_it_with_its_levels(digits_model: Path, chooser: Path, tmp_path: Path) -> None:
+def test_certify_takes_it_with_its_levels(digits_model, chooser, tmp_path):
     words = ["certify", digits_model, "--chooser", chooser, "--n", "300", "--max", "3", "--quiet"]
     main([str(word) for word in [*words, "--out", tmp_path / "run"]])
     run = read_run(tmp_path / "run")
@@ -59,9 +51,7 @@ def test_certify_takes_it_with_its_levels(digits_model: Path, chooser: Path, tmp
 
 
 @pytest.mark.slow
-def test_a_model_for_each_level(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_for_each_level(digits_model, tmp_path, capsys):
     start = ["experimental", "levels", digits_model, "--sigma-levels", "0.12", "0.25"]
     words = [*start, *FEW]
     two = ["--level-models", digits_model, digits_model]
@@ -82,9 +72,7 @@ def test_a_model_for_each_level(
 
 
 @pytest.mark.slow
-def test_it_starts_from_a_training_run(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_starts_from_a_training_run(digits_model, tmp_path, capsys):
     words = ["experimental", "levels", digits_model, *LEVELS, *FEW, "--quiet", "--out", tmp_path / "tuned"]
     main([str(word) for word in [*words, "--from", digits_model]])
     assert read_chooser_statement(tmp_path / "tuned") == ((0.12, 0.25, 0.5), 0.5)
@@ -92,32 +80,10 @@ def test_it_starts_from_a_training_run(
 
 
 @pytest.mark.parametrize("gain", [0.1, 0.0, -0.1])
-def test_it_says_where_one_sigma_is_better(
-    gain: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_where_one_sigma_is_better(gain, tmp_path, capsys):
     plan = LevelFitPlan(sigmas=(0.25, 0.5))
     report = LevelReport(9, (0.2, 0.5), 0.5 + gain, 0.6, 0.7, (0.25, 0.75), 0.01)
     emit(View({}, _worth(plan, report, "smoothcert certify it")), OutputOptions())
     shown = " ".join(capsys.readouterr().out.split())
     assert ("--chooser constant:1" in shown) == (gain <= 0)
     assert names(shown, "σ = 0.5", f"{gain:+.4f}", "0.0100")
-
-
-def test_options_are_the_plans() -> None:
-    assert LevelFitPlan(sigmas=(0.1, 0.2), **vars(LevelFitOptions())) == LevelFitPlan(sigmas=(0.1, 0.2))
-    assert [field.name for field in fields(LevelFitOptions)] == [
-        field.name for field in fields(LevelFitPlan)
-    ][1:]
-
-
-def test_help_shows_every_field_and_its_default(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    main(["experimental", "levels", "--help-all"])
-    lines = capsys.readouterr().out.splitlines()
-    for knob in knobs_of(LevelFitPlan)[1:]:
-        name = (knob.option or knob.name).replace("_", "-")
-        (line,) = (line for line in lines if line.lstrip("│ *").startswith(f"--{name} "))
-        if knob.default not in (MISSING, None):
-            assert f"[default: {knob.default}]" in line, name

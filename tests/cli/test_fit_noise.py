@@ -1,72 +1,58 @@
 """`fit-noise`, `certify --noise FIT`, `sensitivity` and the pictures of fits, as typed."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 import shutil
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.cli import main
-from smoothcert.cli.fit import FitOptions
-from smoothcert.cli.plan_options import given
+from smoothcert.experimental.levels.choosers import LevelFitPlan
 from smoothcert.knobs import knobs_of
 from smoothcert.runs.run import read_run
 from smoothcert.smoothing.fits.fit import read_fit
 from smoothcert.smoothing.fits.plan import FitPlan
-from tests.conftest import BuildOnce
 
-from .output import names, rows
-from .test_bad_input import refusal
+from .output import names, refusal, rows
 
 QUICK = ["--max", "200", "--validation", "8", "--validation-n", "64", "--step-samples", "4"]
 FITTED = ["--init", "0.25", *QUICK, "--sub-epochs", "1", "--step-inputs", "48"]
 
 
 @pytest.fixture(scope="module")
-def fit(digits_model: Path, build_once: BuildOnce) -> Path:
+def fit(digits_model, build_once) -> Path:
     words = ["fit", "noise", str(digits_model), *FITTED, "--lr", "0.02", "--quiet", "--out"]
     return build_once("noise-fit", lambda out: main([*words, str(out)]))
 
 
-def test_training_inputs_are_fitted_on_whatever_else_is_chosen(fit: Path) -> None:
-    assert read_fit(fit).manifest.origin.split == "train"
-
-
 @pytest.fixture(scope="module")
-def run(digits_model: Path, fit: Path, build_once: BuildOnce) -> Path:
+def run(digits_model, fit, build_once) -> Path:
     words = ["certify", str(digits_model), "--noise", str(fit), "--n", "300", "--max", "12", "--quiet"]
     return build_once("run-of-noise-fit", lambda out: main([*words, "--out", str(out)]))
 
 
-def test_a_fit_leaves_everything_behind(fit: Path) -> None:
-    assert {path.name for path in fit.iterdir()} >= {
-        "run.json",
-        "sigmas.npy",
-        "sigma.png",
-        "metrics.jsonl",
-        "sub-epochs",
-    }
+def test_a_fit_leaves_everything_behind(fit):
+    files = {path.name for path in fit.iterdir()}
+    assert files >= {"run.json", "sigmas.npy", "sigma.png", "metrics.jsonl", "sub-epochs"}
     sigmas = np.load(fit / "sigmas.npy")
-    assert sigmas.shape == (1, 8, 8)
-    assert sigmas.dtype == np.float64
+    assert (sigmas.shape, sigmas.dtype) == ((1, 8, 8), np.float64)
     # Corners of digits are empty, their middle isn't.
     assert sigmas[0, [0, 0, 7, 7], [0, 7, 0, 7]].min() > sigmas[0, 2:6, 2:6].mean()
     statement = json.loads((fit / "run.json").read_text())
-    assert statement["kind"] == "fit-noise"
-    assert statement["plan"]["init"] == 0.25
-    assert statement["data"]["used"] == 200
+    assert (statement["kind"], statement["plan"]["init"], statement["data"]["used"]) == (
+        "fit-noise",
+        0.25,
+        200,
+    )
     assert statement["model"]["sha256"]
+    assert read_fit(fit).manifest.origin.split == "train"
 
 
-def test_the_same_command_again_and_another_one(
-    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_again_and_another_one(digits_model, fit, tmp_path, capsys):
     copy = shutil.copytree(fit, tmp_path / "copy")
     words = ["fit", "noise", digits_model, *FITTED, "--out", copy]
     main([str(word) for word in [*words, "--lr", "0.02", "--json"]])
@@ -76,7 +62,7 @@ def test_the_same_command_again_and_another_one(
     assert names(refusal(capsys, *words), "plan.lr", 0.02)
 
 
-def test_a_certified_run_holds_its_noise(run: Path, fit: Path) -> None:
+def test_a_certified_run_holds_its_noise(run, fit):
     done = read_run(run)
     assert done.manifest.plan.noise == "diagonal-gaussian"
     assert np.array_equal(np.load(run / "sigmas.npy"), np.load(fit / "sigmas.npy"))
@@ -86,7 +72,7 @@ def test_a_certified_run_holds_its_noise(run: Path, fit: Path) -> None:
             assert record.volume_radius > record.radius > 0
 
 
-def test_certify_takes_a_file_of_sigmas(digits_model: Path, fit: Path, run: Path, tmp_path: Path) -> None:
+def test_certify_takes_a_file_of_sigmas(digits_model, fit, run, tmp_path):
     words = ["certify", digits_model, "--n", "300", "--max", "1", "--quiet"]
     main([str(word) for word in [*words, "--noise", fit / "sigmas.npy", "--out", tmp_path / "file"]])
     assert read_run(tmp_path / "file").records[0].volume_radius == read_run(run).records[0].volume_radius
@@ -96,13 +82,12 @@ def test_certify_takes_a_file_of_sigmas(digits_model: Path, fit: Path, run: Path
     assert (plan.noise, plan.norm) == ("diagonal-uniform", "l1")
 
 
-def test_what_certify_refuses(
-    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_certify_refuses(digits_model, fit, tmp_path, capsys):
     words = ["certify", digits_model, "--n", "300", "--max", "5", "--out", tmp_path / "run", "--noise"]
     np.save(tmp_path / "small.npy", np.ones(4))
     np.save(tmp_path / "bad.npy", np.zeros((1, 8, 8)))
     for more, named in (
+        ([f"uniform:{fit}"], ["diagonal-gaussian", "--noise uniform"]),
         ([fit, "--sigma", "0.25"], ["--sigma 0.25", f"--noise {fit}"]),
         (["laplace"], ["'laplace'"]),
         ([tmp_path / "small.npy"], [(4,), (1, 8, 8)]),
@@ -112,9 +97,7 @@ def test_what_certify_refuses(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_fit_of_another_model_is_named_but_used(
-    fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_of_another_model_is_named_but_used(fit, tmp_path, monkeypatch, capsys):
     (tmp_path / "other.py").write_text(
         "def scores(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
     )
@@ -125,9 +108,7 @@ def test_a_fit_of_another_model_is_named_but_used(
 
 
 @pytest.mark.slow
-def test_a_ladder_with_its_blanket(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ladder_with_its_blanket(digits_model, tmp_path, capsys):
     out = tmp_path / "ladder"
     words = ["fit", "noise", str(digits_model), "--init", "0.2:0.4:0.2", *QUICK, "--sub-epochs", "2"]
     main([*words, "--groups", "rows", "--out", str(out)])
@@ -135,13 +116,8 @@ def test_a_ladder_with_its_blanket(
     assert [row[0] for row in rows(shown.out)] == ["0.2", "0.4"]
     assert re.search(r"\btrain\b", shown.out)  # what the figures are about
     assert re.search(r"\b0\.4\b.*\b2\b", shown.err)
-    assert {path.name for path in out.iterdir()} == {
-        "0.2",
-        "0.4",
-        "blanket.json",
-        "blanket.csv",
-        "clean-accuracy.png",
-    }
+    files = {path.name for path in out.iterdir()}
+    assert files == {"0.2", "0.4", "blanket.json", "blanket.csv", "clean-accuracy.png"}
     points = json.loads((out / "blanket.json").read_text())
     with (out / "blanket.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(points) == 6
@@ -154,7 +130,7 @@ def test_a_ladder_with_its_blanket(
     assert str(out / "0.2") in message
 
 
-def test_pictures_of_fits_and_of_runs(fit: Path, run: Path, tmp_path: Path) -> None:
+def test_pictures_of_fits_and_of_runs(fit, run, tmp_path):
     for source in (fit, run, fit / "sigmas.npy"):
         out = tmp_path / "picture.png"
         main(["plot", str(source), "--kind", "noise", "--out", str(out)])
@@ -162,9 +138,7 @@ def test_pictures_of_fits_and_of_runs(fit: Path, run: Path, tmp_path: Path) -> N
     main(["plot", str(run), "--kind", "area", "--out", str(tmp_path / "area.png")])
 
 
-def test_sensitivity_of_images(
-    fit: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sensitivity_of_images(fit, run, tmp_path, capsys):
     out = tmp_path / "heat.png"
     main(["fit", "features", str(fit), "--run", str(run), "--out", str(out), "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -185,9 +159,7 @@ def test_sensitivity_of_images(
     assert len(shown) - 1 + 24 == sigmas.size  # the row tells how many are left out
 
 
-def test_sensitivity_lists_the_groups_that_share_a_scale(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sensitivity_lists_the_groups_that_share_a_scale(digits_model, tmp_path, capsys):
     out = str(tmp_path / "rows")
     words = ["fit", "noise", str(digits_model), *FITTED, "--lr", "0.02", "--groups", "rows"]
     main([*words, "--quiet", "--out", out])
@@ -201,9 +173,7 @@ def test_sensitivity_lists_the_groups_that_share_a_scale(
     assert max(feature["rank"] for feature in features) <= 8
 
 
-def test_what_sensitivity_refuses(
-    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_sensitivity_refuses(digits_model, fit, tmp_path, capsys):
     plain = tmp_path / "plain"
     main(["certify", str(digits_model), "--n", "100", "--max", "2", "--quiet", "--out", str(plain)])
     unfinished = shutil.copytree(fit, tmp_path / "unfinished")
@@ -224,13 +194,7 @@ def test_what_sensitivity_refuses(
         (["--init", "0.2", "--scale", "std"], [(0, 0, 0), "--scale"]),
     ],
 )
-def test_mistakes_are_named(
-    words: list[str],
-    named: list[object],
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_named(words, named, digits_model, tmp_path, capsys):
     message = refusal(capsys, "fit", "noise", digits_model, *words, "--out", tmp_path / "fit")
     assert names(message, *named)
     assert not (tmp_path / "fit").exists()
@@ -247,9 +211,7 @@ def scores(batch):
 
 
 @pytest.mark.slow
-def test_features_with_names_and_units_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_with_names_and_units_of_their_own(tmp_path, monkeypatch, capsys):
     generator = np.random.default_rng(0)
     x = (generator.normal(size=(150, 3)) * [1.0, 0.01, 1000.0]).astype(np.float32)
     y = (x[:, 0] + 10 * x[:, 1] < 0).astype(np.int64)
@@ -271,46 +233,31 @@ def test_features_with_names_and_units_of_their_own(
     assert names(message, "scores", "--fit-by votes")
 
 
-def test_a_prefix_that_contradicts_the_fit_is_refused(
-    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["certify", digits_model, "--noise", f"uniform:{fit}", "--n", "50", "--out", tmp_path / "run"]
-    assert names(refusal(capsys, *words), "diagonal-gaussian", "--noise uniform")
-
-
-def test_a_memorys_regions_say_nothing_of_a_feature(
-    fit: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_memorys_regions_say_nothing_of_a_feature(fit, run, tmp_path, capsys):
     kept = tmp_path / "kept"
     main(["run", "remember", str(run), "--memory", str(tmp_path / "memory"), "--out", str(kept), "--quiet"])
     assert str(kept) in refusal(capsys, "fit", "features", fit, "--run", kept)
 
 
-def test_the_options_are_the_plans_fields_with_its_defaults() -> None:
-    assert FitPlan(init=0.25, **given(FitOptions())) == FitPlan(init=0.25)
-    assert given(FitOptions(route="votes", tried=3)).items() >= {"route": "votes", "tried": 3}.items()
-    shown = [field.name for field in fields(FitOptions) if not field.name.startswith("former_")]
-    assert shown == [field.name for field in fields(FitPlan)][1:]
-
-
-def test_help_shows_every_field_its_default_and_its_group(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("command", "plan"), [("fit noise", FitPlan), ("experimental levels", LevelFitPlan)])
+def test_help_shows_every_field_its_default_and_its_group(command, plan, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    main(["fit", "noise", "--help-all"])
+    main([*command.split(), "--help-all"])
     lines = capsys.readouterr().out.splitlines()
     panels: dict[str | None, set[int]] = {}
-    for knob in knobs_of(FitPlan):
+    for knob in knobs_of(plan):
         name = (knob.option or knob.name).replace("_", "-")
-        (line,) = (line for line in lines if line.lstrip("│ *").startswith(f"--{name} "))
-        if knob.default not in (MISSING, None) and knob.name != "route":
-            assert f"[default: {knob.default}]" in line, name
-        panels.setdefault(knob.group, set()).add(
-            sum(one.startswith("╭") for one in lines[: lines.index(line)])
-        )
-    assert panels.keys() > {"gradient", "votes", "validation"}
-    # Each group has a panel of its own.
-    assert sum(map(len, panels.values())) == len(panels) == len(set.union(*panels.values()))
+        if name != "sigmas":  # --sigma-levels
+            (line,) = (line for line in lines if line.lstrip("│ *").startswith(f"--{name} "))
+            if knob.default not in (MISSING, None) and knob.name != "route":
+                assert f"[default: {knob.default}]" in line, name
+            panels.setdefault(knob.group, set()).add(
+                sum(one.startswith("╭") for one in lines[: lines.index(line)])
+            )
+    if plan is FitPlan:
+        assert panels.keys() > {"gradient", "votes", "validation"}
+        # Each group has a panel of its own.
+        assert sum(map(len, panels.values())) == len(panels) == len(set.union(*panels.values()))
 
 
 @pytest.mark.slow
@@ -321,12 +268,7 @@ def test_help_shows_every_field_its_default_and_its_group(
         [("--route", "--fit-by", "votes")],
     ],
 )
-def test_the_old_spellings_give_the_same_fit(
-    renamed: list[tuple[str, str, str]],
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_old_spellings_give_the_same_fit(renamed, digits_model, tmp_path, capsys):
     few = ["--max", "24", "--validation", "4", "--validation-n", "32", "--sub-epochs", "1", "--quiet"]
     few += ["--groups", "channel", "--tried", "8", "--votes", "8", "--init", "0.25"]
     for name, position in (("old", 0), ("new", 1)):
@@ -346,6 +288,6 @@ def test_the_old_spellings_give_the_same_fit(
 
 
 @pytest.mark.parametrize("command", [["show"], ["table"], ["report", "--out", "page"]])
-def test_a_fit_is_no_run(fit: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+def test_a_fit_is_no_run(fit, capsys, command):
     name, *options = command
     assert f"--noise {fit}" in refusal(capsys, name, fit, *options)

@@ -1,7 +1,5 @@
 """Every command that a message tells the reader to run, run: from folders with spaces in their names, as printed."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json
@@ -17,7 +15,6 @@ import pytest
 
 from smoothcert.cli import COMMANDS, main, quickstart
 from smoothcert.hints import beside, certify_trained, command, typed, usage
-from tests.conftest import BuildOnce
 from tests.datasets.files import write_mnist
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "smoothcert"
@@ -31,7 +28,7 @@ Said = Callable[..., str]
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
+def said(capsys) -> Said:
     """What a command prints, refusals included."""
 
     def run(*words: str, code: int = 0) -> str:
@@ -72,7 +69,7 @@ def toy_data(path: Path, *splits: str) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "60")
@@ -83,7 +80,7 @@ TRAIN = ["--sigma", "0.5", "--epochs", "1", "--batch-size", "8"]
 
 
 @pytest.mark.parametrize("splits", [("train", "test"), ("train",)])
-def test_certify_after_training_on_a_file(said: Said, folder: Path, splits: tuple[str, ...]) -> None:
+def test_certify_after_training_on_a_file(said, folder, splits):
     data = toy_data(Path("my data") / "toy set.npz", *splits)
     text = said("train", f"npz:{data}", *TRAIN, "--out", "my runs/it's one")
     (words,) = follow(said, text)
@@ -91,7 +88,7 @@ def test_certify_after_training_on_a_file(said: Said, folder: Path, splits: tupl
     assert Path(words[-1], "run.json").exists()
 
 
-def test_certify_after_training_without_noise(said: Said, folder: Path) -> None:
+def test_certify_after_training_without_noise(said, folder):
     data = toy_data(Path("toys.npz"), "train", "test")
     text = said("train", f"npz:{data}", "--sigma", "0", *TRAIN[2:], "--out", "clean")
     (words,) = follow(said, text)
@@ -102,7 +99,7 @@ def test_certify_after_training_without_noise(said: Said, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--holdout", "2"]])
-def test_certify_after_training_on_named_data_elsewhere(said: Said, folder: Path, more: list[str]) -> None:
+def test_certify_after_training_on_named_data_elsewhere(said, folder, more):
     for split in ("train", "test"):
         write_mnist(Path("my data"), split, count=6)
     text = said("train", "mnist", *TRAIN, *more, "--data-dir", "my data", "--out", "my model")
@@ -111,7 +108,7 @@ def test_certify_after_training_on_named_data_elsewhere(said: Said, folder: Path
 
 
 @pytest.fixture
-def model(build_once: BuildOnce, folder: Path) -> Path:
+def model(build_once, folder) -> Path:
     def trained(path: Path) -> None:
         path.mkdir()
         with contextlib.chdir(path):
@@ -127,7 +124,7 @@ CERTIFY = ["certify", "my model", "--dataset", "npz:my data/toy.npz", "--n", "10
 
 @pytest.mark.slow
 @pytest.mark.parametrize("init", ["0.4", "0.3,0.4"])
-def test_certify_after_fitting_noise_and_the_areas_after_that(said: Said, model: Path, init: str) -> None:
+def test_certify_after_fitting_noise_and_the_areas_after_that(said, model, init):
     few = ["--validation", "4", "--sub-epochs", "1", "--groups", "rows", "--beta", "1000"]
     text = said(
         "fit", "noise", "my model", "-d", "npz:my data/toy.npz", "--init", init, *few, "--out", "a fit"
@@ -139,13 +136,13 @@ def test_certify_after_fitting_noise_and_the_areas_after_that(said: Said, model:
 
 
 @pytest.mark.parametrize("wrong", [["show"], ["table"], ["report", "--out", "page"]])
-def test_a_training_run_where_a_certified_one_is_meant(said: Said, model: Path, wrong: list[str]) -> None:
+def test_a_training_run_where_a_certified_one_is_meant(said, model, wrong):
     first, *rest = wrong
     (words,) = follow(said, said(first, "my model", *rest, code=2))
     assert words[:2] == ["certify", "my model"]
 
 
-def test_an_attack_without_its_model(said: Said, model: Path) -> None:
+def test_an_attack_without_its_model(said, model):
     said(*CERTIFY, "--out", "a run")
     (words,) = follow(said, said("attack", "a run", code=2))
     assert words[:4] == ["attack", "a run", "--model", "my model"]
@@ -161,7 +158,7 @@ def test_an_attack_without_its_model(said: Said, model: Path) -> None:
         ["--shard", "2/2"],
     ],
 )
-def test_the_commands_of_a_page(said: Said, model: Path, options: list[str]) -> None:
+def test_the_commands_of_a_page(said, model, options):
     said(*CERTIFY, *options, "--out", "some runs/a run")
     said(*CERTIFY, *options, "--seed", "1", "--out", "other runs/a run")
     where = ["--dataset", "npz:my data/toy.npz", "--radius", "0.123456789", "--out", "the page"]
@@ -184,17 +181,21 @@ def test_the_commands_of_a_page(said: Said, model: Path, options: list[str]) -> 
         ]
 
 
-@pytest.mark.parametrize("words", [["table"], ["plot", "--out", "a.png"], ["report", "--out", "page"]])
-def test_no_runs_named(said: Said, folder: Path, words: list[str]) -> None:
-    assert follow(said, said(*words, code=2)) == [[words[0], "--help"]]
-
-
-def test_knobs_of_a_method(said: Said, folder: Path) -> None:
-    assert follow(said, said("recipes")) == [["recipes", "smoothmix"]]
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["table"], ["table", "--help"]),
+        (["plot", "--out", "a.png"], ["plot", "--help"]),
+        (["report", "--out", "page"], ["report", "--help"]),
+        (["recipes"], ["recipes", "smoothmix"]),
+    ],
+)
+def test_what_a_command_without_runs_or_names_says(said, folder, words, hint):
+    assert follow(said, said(*words, code=0 if words == ["recipes"] else 2)) == [hint]
 
 
 @pytest.mark.slow
-def test_what_comes_after_quickstart(said: Said, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_after_quickstart(said, folder, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.setattr(quickstart, "_EPOCHS", 1)
     monkeypatch.setattr(quickstart, "_EVERY", 50)
@@ -203,7 +204,7 @@ def test_what_comes_after_quickstart(said: Said, folder: Path, monkeypatch: pyte
     assert [words[0] for words in follow(said, text)] == ["report", "certify", "train", "train"]
 
 
-def test_commands_are_written_for_a_shell() -> None:
+def test_commands_are_written_for_a_shell_beside_a_path(folder):
     @dataclass(frozen=True)
     class Group:
         architecture: str | None = None
@@ -221,16 +222,13 @@ def test_commands_are_written_for_a_shell() -> None:
     assert "\x1b" not in command("show", "a\x1b[31m")
     assert usage("show") == "smoothcert show --help"
     assert certify_trained(Path("a"), None) == "smoothcert certify a --out a-certified"
-
-
-def test_beside_a_path_that_ends_in_dots(folder: Path) -> None:
     assert beside(Path("runs/a"), "again") == Path("runs/a-again")
     assert beside(Path(), "again") == folder.parent / f"{folder.name}-again"
     assert beside(Path(".."), "again") == folder.parent.parent / f"{folder.parent.name}-again"
 
 
 @pytest.mark.slow
-def test_no_message_spells_out_a_command_of_its_own() -> None:
+def test_no_message_spells_out_a_command_of_its_own():
     spelled = re.compile(rf"smoothcert (?:{NAMES}) (?!--help|[0-9]\|)\S")
     found = []
     for path in sorted(SOURCE.rglob("*.py")):

@@ -1,7 +1,5 @@
 """`smoothcert methods`: the objectives listed, explained and as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -11,15 +9,15 @@ from smoothcert.cli import main
 from smoothcert.knobs import knob
 from smoothcert.objectives import OBJECTIVES, Objective
 from smoothcert.training.recipe import describe
-from tests.cli.test_bad_input import refusal
+from tests.cli.output import refusal
 
 
 @pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def wide_terminal(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "240")
 
 
-def test_all_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_are_listed_with_their_cost(capsys):
     main(["methods"])
     shown = capsys.readouterr().out
     for name in OBJECTIVES:
@@ -27,7 +25,7 @@ def test_all_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> N
         assert all(text in shown for text in (name, method.summary, method.cost, method.paper))
 
 
-def test_each_is_explained_with_its_knobs_and_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_is_explained_with_its_knobs_and_recipes(capsys):
     for name in OBJECTIVES.names():
         main(["methods", name])
         shown, method = " ".join(capsys.readouterr().out.split()), describe(name)
@@ -39,16 +37,14 @@ def test_each_is_explained_with_its_knobs_and_recipes(capsys: pytest.CaptureFixt
         assert method.cost in shown, name
 
 
-def test_no_word_is_cut_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_is_cut_on_a_narrow_terminal(monkeypatch, capsys):
     for columns in ("50", "60", "80"):
         monkeypatch.setenv("COLUMNS", columns)
         main(["methods"])
         assert "…" not in capsys.readouterr().out, columns
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_an_unknown_name(capsys):
     main(["methods", "--json"])
     assert set(json.loads(capsys.readouterr().out)) == set(OBJECTIVES)
     main(["methods", "stability", "--json"])
@@ -56,9 +52,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     (lam,) = describe("stability").knobs
     assert method["knobs"] == [{"name": "lam", "default": 2.0, "help": lam.help}]
     assert method["passes"] == {"rows": 1, "attack_forward": 0, "attack_backward": 0, "training": 2}
+    assert "'macer'" in refusal(capsys, "methods", "mace")
 
 
-def test_brackets_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_are_text(monkeypatch, capsys):
     @dataclasses.dataclass(frozen=True)
     class Toy(Objective):
         """A loss over [a, b] and [bold]."""
@@ -76,7 +73,3 @@ def test_brackets_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         assert (Toy.__doc__ or "").rstrip(".") in shown
         assert Toy.paper in shown
     assert "[low, high]" in shown
-
-
-def test_an_unknown_name_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'macer'" in refusal(capsys, "methods", "mace")

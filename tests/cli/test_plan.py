@@ -1,7 +1,5 @@
 """`smoothcert certify --dry-run`: certify's options, no run, figures for people and machines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ def votes(batch):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(planning, "measured_rate", lambda cast, first: cast(first) and 1000.0)
     (tmp_path / "planned_model.py").write_text(MODEL)
@@ -27,30 +25,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-ASKED = [
-    "certify",
-    "--dry-run",
-    "planned_model:votes",
-    "--dataset",
-    "npz:toy.npz",
-    "--sigma",
-    "0.5",
-    "--model-returns",
-    "labels",
-    "--classes",
-    "2",
-]
+MODEL_AND_DATA = "planned_model:votes --dataset npz:toy.npz --model-returns labels --classes 2"
+ASKED = f"certify --dry-run {MODEL_AND_DATA} --sigma 0.5"
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    main([*ASKED, *words, "--json"])
+    main([*ASKED.split(), *words, "--json"])
     shown = capsys.readouterr()
     assert shown.err == ""
     found: dict[str, object] = json.loads(shown.out)
     return found
 
 
-def test_figures_follow_from_the_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_follow_from_the_options(folder, capsys):
     found = told(
         capsys, "--n", "1000", "--max", "20", "--chunk", "64", "--price-per-hour", "36", "--workers", "1"
     )
@@ -66,7 +53,7 @@ def test_figures_follow_from_the_options(folder: Path, capsys: pytest.CaptureFix
     assert sorted(file.name for file in folder.iterdir() if file.is_file()) == ["planned_model.py", "toy.npz"]
 
 
-def test_rules_shards_and_searches(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_shards_and_searches(folder, capsys):
     stopped = told(capsys, "--n", "100000", "--stop", "decide:0.1", "--pilot-inputs", "3")
     assert stopped["pilot"] == {"inputs": 3, "votes_each": 1000}
     assert float(stopped["expected_share"]) < 0.5  # type: ignore[arg-type]
@@ -79,13 +66,11 @@ def test_rules_shards_and_searches(folder: Path, capsys: pytest.CaptureFixture[s
     assert piloted["pilot"] == {"inputs": 30, "votes_each": 333}
 
 
-def test_people_get_a_table(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_get_a_table(folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     words = ["--n", "1000", "--stop", "wrong", "--price-per-hour", "2.5", "--seed", "0"]
     found = told(capsys, *words)
-    main([*ASKED, *words, "--quiet"])
+    main([*ASKED.split(), *words, "--quiet"])
     shown = capsys.readouterr().out
     for name in ("votes_planned", "votes_expected", "forward_passes", "price_per_hour"):
         assert f" {found[name]:,} " in shown, name
@@ -102,10 +87,8 @@ def test_people_get_a_table(
         (["--total-votes", "10"], "33000"),  # votes that pilots and the choice of classes take
     ],
 )
-def test_mistakes_end_with_two(
-    words: list[str], named: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_end_with_two(words, named, folder, capsys):
     with pytest.raises(SystemExit) as caught:
-        main([*ASKED, *words])
+        main([*ASKED.split(), *words])
     assert caught.value.code == 2
     assert named in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """`smoothcert plot`: every kind from the command line, and options that belong to another kind."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -17,7 +15,8 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run, read_run
 from smoothcert.runs.side_files import EpochMetrics, write_epochs
 
-from .test_table import RECORDS, make, refusal
+from .output import refusal
+from .test_table import RECORDS, make
 
 pytest.importorskip("matplotlib")
 
@@ -36,7 +35,7 @@ pytest.importorskip("matplotlib")
     ],
     ids=" ".join,
 )
-def test_every_kind(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind(tmp_path, words, capsys):
     records = [replace(record, sigma=0.25 * (1 + record.index)) for record in RECORDS]
     runs = [make(tmp_path / f"n{n}", records, n=n) for n in (100, 1000)]
     main(["plot", *map(str, runs), *words, "--out", str(tmp_path / "picture.svg")])
@@ -44,7 +43,7 @@ def test_every_kind(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
-def test_a_title_stands_above_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_title_stands_above_every_kind(tmp_path, monkeypatch):
     """A title makes the picture taller and leaves the rest of it alone."""
     title = "On $x$ _and_ so on"
     drawn: list[list[str]] = []
@@ -74,7 +73,7 @@ def read_png_size(path: Path) -> tuple[int, int]:
     return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
 
 
-def test_labels_name_the_runs_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_name_the_runs_in_their_order(tmp_path, monkeypatch):
     runs = [make(tmp_path / name, RECORDS) for name in ("b", "a")]
     called = []
     for kind in ("accuracy", "envelope", "samples", "confidence"):
@@ -89,7 +88,7 @@ def test_labels_name_the_runs_in_their_order(tmp_path: Path, monkeypatch: pytest
     assert called == [["First, of all", "$2$"]] * 4
 
 
-def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path: Path) -> None:
+def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path):
     runs = [read_run(make(tmp_path / name, RECORDS)) for name in ("b", "a")]
     renamed = [replace(run, alias=f"Method {k}") for k, run in enumerate(runs)]
     heading, labels = run_labels(renamed, checked(renamed))
@@ -110,21 +109,15 @@ def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path: Pat
         (["--kind", "ablation", "--over", "n", "--labels", "one", "two"], "--kind ablation.*--name"),
     ],
 )
-def test_labels_that_name_nothing(
-    tmp_path: Path, words: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_that_name_nothing(tmp_path, words, named, capsys):
     runs = [str(make(tmp_path / f"n{n}", RECORDS, n=n)) for n in (100, 1000)]
     assert re.search(named, refusal(capsys, "plot", *runs, *words, "--out", str(tmp_path / "p.png")))
 
 
-def test_samples_needs_no_run(tmp_path: Path) -> None:
+def test_samples_needs_no_run_and_one_under_way_is_said_to_be(tmp_path, capsys):
     main(["plot", "--kind", "samples", "--out", str(tmp_path / "picture.pdf")])
     assert (tmp_path / "picture.pdf").stat().st_size > 1000
-
-
-def test_a_run_under_way_is_drawn_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    begun = make(tmp_path / "begun", RECORDS[:1])
-    main(["plot", str(begun), "--out", str(tmp_path / "picture.png")])
+    main(["plot", str(make(tmp_path / "begun", RECORDS[:1])), "--out", str(tmp_path / "picture.png")])
     assert re.search(r"/begun: 1\D+2\b", capsys.readouterr().err)
 
 
@@ -141,9 +134,7 @@ def test_a_run_under_way_is_drawn_and_said_to_be(tmp_path: Path, capsys: pytest.
         (["run", "other"], ["run (l2)", "other (l1)"]),
     ],
 )
-def test_refusals(
-    tmp_path: Path, words: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals(tmp_path, words, named, capsys):
     make(tmp_path / "run")
     make(tmp_path / "empty", [])
     make(tmp_path / "other", norm="l1")
@@ -165,29 +156,21 @@ def written(picture: Path) -> str:
     return " ".join(re.findall(r"<!-- (.*?) -->", picture.read_text()))
 
 
-def test_trainings_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_trainings_of_one_name_or_of_several_data_sets_are_told_apart(tmp_path):
+    out = tmp_path / "out.svg"
     paths = [trained(tmp_path / folder / "run") for folder in ("a", "b")]
-    out = tmp_path / "both.svg"
     main(["plot", *map(str, paths), "--kind", "training", "--out", str(out)])
-    told = out.read_text()
-    assert "a: 50.0" in told
-    assert "b: 50.0" in told
-
-
-def test_trainings_of_two_data_sets_are_told_apart(tmp_path: Path) -> None:
+    assert all(part in out.read_text() for part in ("a: 50.0", "b: 50.0"))
     paths = [trained(tmp_path / name) for name in ("one", "other", "unknown")]
     for path, dataset in zip(paths, ("digits", "mnist")):
         Manifest.of("train", {}, {}, {"name": dataset}).save(path)
-    out = tmp_path / "all.svg"
     main(["plot", *map(str, paths), "--kind", "training", "--out", str(out)])
     assert re.search(r"one: [^:]* 2 \(digits\) other: [^:]* 2 \(mnist\) unknown: ", written(out))
     unknown = written(out).partition("unknown: ")[2]
     assert not re.search("digits|mnist", unknown.partition(")")[0])
 
 
-def test_a_damaged_training_is_drawn_without_what_is_no_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_training_is_drawn_without_what_is_no_figure(tmp_path, capsys):
     path = trained(tmp_path / "run")
     with (path / "metrics.jsonl").open("a") as file:
         for odd in ({"accuracy": 55}, {"learning_rate": -1}, {"acr": -3}, {"epoch": -2}):

@@ -1,7 +1,5 @@
 """`predict --noise`: the noises that certify takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 
 from smoothcert.cli import main
-from tests.cli.test_bad_input import refusal
+from tests.cli.output import refusal
 
 WORDS = ("--n", "200", "--max", "10", "--seed", "0", "--json")
 
@@ -22,9 +20,7 @@ def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[tuple[i
 
 
 @pytest.mark.slow
-def test_equal_scales_are_the_plain_noise(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_scales_are_the_plain_noise(digits_model, tmp_path, capsys):
     np.save(tmp_path / "flat.npy", np.full((1, 8, 8), 0.7))
     for kind, prefix in (("gaussian", ""), ("uniform", "uniform:")):
         plain = rows(capsys, digits_model, "--noise", kind, "--sigma", "0.7")
@@ -33,7 +29,7 @@ def test_equal_scales_are_the_plain_noise(
 
 
 @pytest.mark.slow
-def test_a_fit(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit(digits_model, tmp_path, capsys):
     fit = tmp_path / "fit"
     quick = ["--max", "24", "--validation", "4", "--validation-n", "32", "--sub-epochs", "1", "--n0", "4"]
     main(["fit", "noise", str(digits_model), "--init", "0.25", *quick, "--quiet", "--out", str(fit)])
@@ -42,7 +38,7 @@ def test_a_fit(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     )
 
 
-def test_what_it_refuses(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_refuses(digits_model, tmp_path, capsys):
     np.save(tmp_path / "small.npy", np.ones(4))
     words = ["predict", digits_model, "--noise"]
     assert "'laplace'" in refusal(capsys, *words, "laplace")
@@ -52,7 +48,7 @@ def test_what_it_refuses(digits_model: Path, tmp_path: Path, capsys: pytest.Capt
     assert "--sigma 0.5" in refusal(capsys, *words, tmp_path / "small.npy", "--sigma", "0.5")
 
 
-def test_json_has_the_models_own_names(digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_models_own_names(digits_model, capsys):
     capsys.readouterr()
     main(["predict", str(digits_model), "--sigma", "0.25", *WORDS])
     found = json.loads(capsys.readouterr().out)["predictions"]

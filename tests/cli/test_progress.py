@@ -1,7 +1,5 @@
 """How far a command has come, in a bar, in lines and in JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -10,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ class Clock:
 
 
 @pytest.fixture
-def turn(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def turn(monkeypatch) -> Clock:
     return Clock(monkeypatch)
 
 
@@ -44,11 +41,11 @@ def figures(meter: Meter) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "told"), [(9, "0:09"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")]
 )
-def test_times_read_as_on_a_clock(seconds: float, told: str) -> None:
+def test_times_read_as_on_a_clock(seconds, told):
     assert clock(seconds) == told
 
 
-def test_what_is_left_goes_by_work(turn: Clock) -> None:
+def test_what_is_left_goes_by_work_and_what_was_done_before_is_in_the_share_alone(turn):
     meter = Meter("certifying", "votes", silent)
     meter.begin(1000, 10)
     assert figures(meter) == ["0/10", "0", "–", "0:00", "–"]
@@ -57,26 +54,28 @@ def test_what_is_left_goes_by_work(turn: Clock) -> None:
     meter.item()
     assert figures(meter) == ["1/10", "18", "20.0", "0:09", "0:41"]
     assert all(given in meter.in_words() for given in ("certifying", "votes"))
-
-
-def test_what_was_done_before_is_in_the_share_and_not_in_the_rate(turn: Clock) -> None:
-    meter = Meter("certifying", "votes", silent)
-    meter.begin(500, 10, done=5)
+    turn.now = 0
+    resumed = Meter("certifying", "votes", silent)
+    resumed.begin(500, 10, done=5)
     turn.now = 10
-    meter.advance(250)
-    assert figures(meter) == ["5/10", "75", "25.0", "0:10", "0:10"]
+    resumed.advance(250)
+    assert figures(resumed) == ["5/10", "75", "25.0", "0:10", "0:10"]
 
 
-def test_unknown_work_goes_by_items(turn: Clock) -> None:
+def test_unknown_work_goes_by_items_and_nothing_is_no_division_by_zero(turn):
     meter = Meter("certifying", "votes", silent)
     meter.begin(None, 4)
     turn.now = 10
     meter.advance(30_000)
     meter.item()
     assert figures(meter) == ["1/4", "25", "3.0k", "30.0k", "0:10", "0:30"]
+    meter.begin(0, 0)
+    assert figures(meter)[-1] == "0:00"
+    meter.begin(0, 7, done=7)
+    assert meter.share == 1.0
 
 
-def test_training_goes_by_steps_and_counts_epochs_done_before(turn: Clock) -> None:
+def test_training_goes_by_steps_and_counts_epochs_done_before(turn):
     meter = Meter("training", "steps", silent)
     meter.step(3, 4, 1, 10, 0.5)
     turn.now = 4
@@ -84,15 +83,7 @@ def test_training_goes_by_steps_and_counts_epochs_done_before(turn: Clock) -> No
     assert figures(meter) == ["3/4", "0.250", "62", "1.2", "0:04", "0:12"]
 
 
-def test_nothing_to_do_is_no_division_by_zero(turn: Clock) -> None:
-    meter = Meter("certifying", "votes", silent)
-    meter.begin(0, 0)
-    assert figures(meter)[-1] == "0:00"
-    meter.begin(0, 7, done=7)
-    assert meter.share == 1.0
-
-
-def test_lines_come_from_time_to_time_and_at_the_end(turn: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_come_from_time_to_time_and_at_the_end(turn, capsys):
     with progress_bar("certifying", "votes", quiet=False) as bar:
         bar.begin(100, 100)
         for second in range(100):
@@ -103,28 +94,19 @@ def test_lines_come_from_time_to_time_and_at_the_end(turn: Clock, capsys: pytest
     assert told == ["5/100", "35/100", "65/100", "95/100", "100/100"]
 
 
-def test_a_short_task_writes_no_line(turn: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar("certifying", "votes", quiet=False) as bar:
-        bar.begin(1, 1)
-        bar.advance(1)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_quiet_silences(
-    turn: Clock, as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("quiet", "seconds", "as_json"), [(False, 0, False), (True, 1000, False), (True, 1000, True)]
+)
+def test_short_tasks_and_quiet_ones_write_no_line(turn, quiet, seconds, as_json, capsys, monkeypatch):
     monkeypatch.setattr(console._log, "json", as_json)
-    with progress_bar("certifying", "votes", quiet=True) as bar:
+    with progress_bar("certifying", "votes", quiet=quiet) as bar:
         bar.begin(2, 2)
-        turn.now = 1000
+        turn.now = seconds
         bar.advance(1)
     assert capsys.readouterr().err == ""
 
 
-def test_a_json_log_is_an_object_a_line(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_json_log_is_an_object_a_line(digits_model, tmp_path, capsys):
     words = ["certify", str(digits_model), "--n", "200", "--max", "3", "--out", str(tmp_path / "run")]
     main([*words, "--json", "--log-format", "json"])
     shown = capsys.readouterr()
@@ -146,7 +128,7 @@ def test_a_json_log_is_an_object_a_line(
         ["certify", "--log-format", "json", "--nonsense"],
     ],
 )
-def test_mistakes_are_json_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_json_too(words, capsys):
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
@@ -158,9 +140,7 @@ def test_mistakes_are_json_too(words: list[str], capsys: pytest.CaptureFixture[s
     assert shown.out == ""
 
 
-def test_a_bug_is_one_line_with_its_traceback(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_is_one_line_with_its_traceback(capsys, monkeypatch):
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a \x1b[31m bug")
@@ -202,9 +182,7 @@ def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, work: Cal
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(pieces).decode())
 
 
-def test_the_bar_on_a_terminal_shows_progress_and_times(
-    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bar_on_a_terminal_shows_progress_and_times(digits_model, tmp_path, monkeypatch):
     words = ["certify", str(digits_model), "--n", "200", "--max", "3", "--out", str(tmp_path / "run")]
     for _ in range(2):  # the second finds all done, and its bar is full
         shown = shown_on_a_terminal(monkeypatch, 120, lambda: main(words))
@@ -214,7 +192,7 @@ def test_the_bar_on_a_terminal_shows_progress_and_times(
     assert re.search(r"0:\d\d\b", shown)
 
 
-def test_the_bar_of_a_training_fits_a_line(monkeypatch: pytest.MonkeyPatch, turn: Clock) -> None:
+def test_the_bar_of_a_training_fits_a_line(monkeypatch, turn):
     def work() -> None:
         with progress_bar("training", "steps", quiet=False) as bar:
             bar.step(149, 150, 1, 1000, 2.3)
@@ -226,7 +204,7 @@ def test_the_bar_of_a_training_fits_a_line(monkeypatch: pytest.MonkeyPatch, turn
     assert all(part in frames[-1] for part in ("training", "149/150", "2.300", "1:00:00"))
 
 
-def test_patient_bars_appear_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patient_bars_appear_by_themselves(monkeypatch):
     monkeypatch.setattr(console, "PATIENCE", 0.05)
 
     def work(seconds: float) -> Callable[[], None]:

@@ -1,7 +1,5 @@
 """Published table rows, reproduced to the printed digit by `import-log` and `table`."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from smoothcert.cli import main
-from tests.conftest import BuildOnce
 
 Rows = list[dict[str, str]]
 
@@ -23,7 +20,7 @@ def radii_of(row: dict[str, str]) -> list[str]:
     params=[1, pytest.param(None, marks=pytest.mark.slow)],
     ids=["one setting", "every setting"],
 )
-def published(shared: Path, request: pytest.FixtureRequest) -> Rows:
+def published(shared, request) -> Rows:
     """Rows of one data set at one noise, or of all of them."""
     with (shared / "peer-logs" / "published.tsv").open(newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -32,7 +29,7 @@ def published(shared: Path, request: pytest.FixtureRequest) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def runs(shared: Path, published: Rows, build_once: BuildOnce) -> list[Path]:
+def runs(shared, published, build_once) -> list[Path]:
     def build(folder: Path) -> None:
         for row in published:
             stated = ["--sigma", row["sigma"], "--method", row["method"], "--dataset", row["dataset"]]
@@ -43,9 +40,7 @@ def runs(shared: Path, published: Rows, build_once: BuildOnce) -> list[Path]:
     return [folder / row["file"].removesuffix(".tsv.gz") for row in published]
 
 
-def test_every_published_row_in_one_paper_table(
-    published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_published_row_in_one_paper_table(published, runs, capsys):
     radii = max((radii_of(row) for row in published), key=len)
     capsys.readouterr()
     main(["table", *map(str, runs), "--layout", "paper", "--radii", ",".join(radii), "--format", "csv"])
@@ -61,9 +56,7 @@ def test_every_published_row_in_one_paper_table(
         assert [printed[radius] for radius in radii_of(row)] == [row[radius] for radius in radii_of(row)]
 
 
-def test_the_bold_ones_are_the_best_published(
-    published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bold_ones_are_the_best_published(published, runs, capsys):
     capsys.readouterr()
     main(["table", *map(str, runs), "--layout", "paper", "--radii", "0.00,0.50", "--format", "latex"])
     text = capsys.readouterr().out
@@ -79,9 +72,7 @@ def test_the_bold_ones_are_the_best_published(
             assert f"{row['method']} & {' & '.join(marked)} \\\\" in text
 
 
-def test_logs_of_several_seeds_are_pooled(
-    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_of_several_seeds_are_pooled(shared, tmp_path, capsys):
     """SmoothMix's Table 5: `import-log --seed` says which logs differ in their seed alone."""
 
     def imported(eta: int, seed: int) -> str:
@@ -103,7 +94,7 @@ def test_logs_of_several_seeds_are_pooled(
     assert [row["seeds"] for row in rows] == ["1", "1"], "one log under two seeds is one model"
 
 
-def test_a_logs_own_sigmas_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_logs_own_sigmas_are_shown(tmp_path, capsys):
     log = tmp_path / "own.tsv"
     rows = [f"{k}\t0\t0\t0.5\t1\t{sigma}\t0:00:01" for k, sigma in enumerate((0.05, 0.12, 0.3))]
     log.write_text("idx\tlabel\tpredict\tradius\tcorrect\tsigma\ttime\n" + "\n".join(rows) + "\n")

@@ -1,12 +1,7 @@
 """Where a run or a classifier with σ levels makes no sense yet: a sentence, and never the answers of its largest σ."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from smoothcert.cli import main
 from smoothcert.empirical.attacker import attack_run
 from smoothcert.empirical.results import AttackPlan
 from smoothcert.errors import InvalidValueError, RunError
@@ -17,6 +12,8 @@ from smoothcert.service.engine import VotingEngine
 from smoothcert.smoothing.memory import MemoryStatement
 from tests.levelled_runs import certified, dataset, halves, levelled
 
+from .output import names, refusal
+
 MODULE = """import numpy as np
 
 def halves(batch):
@@ -26,64 +23,33 @@ def halves(batch):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory) -> Run:
     return read_run(certified(tmp_path_factory.mktemp("refused") / "run", n=200, chooser_n=100))
 
 
-def test_a_memory(run: Run, tmp_path: Path) -> None:
+def test_what_has_no_meaning_for_levels_is_refused(run, tmp_path):
     with pytest.raises(RunError, match="level"):
         remember(run, dataset(), tmp_path / "memory", tmp_path / "out")
     with pytest.raises(InvalidValueError, match="level"):
         MemoryStatement.of(levelled(), (3,))
-
-
-def test_a_memory_is_refused_before_any_vote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["certify", "m:f", "--chooser", "constant:0", "--sigma-levels", "1"]
-    with pytest.raises(SystemExit):
-        main([*words, "--memory", str(tmp_path / "m"), "--out", str(tmp_path / "run")])
-    assert "--memory" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_attack(run: Run) -> None:
     with pytest.raises(RunError, match=f"{run.path}.*level"):
         attack_run(run, adapt(halves, "hard"), dataset(), [0.5], AttackPlan())
-
-
-def test_a_server() -> None:
     with pytest.raises(InvalidValueError, match="level"):
         VotingEngine(levelled(), (3,))
+    with pytest.raises(InvalidValueError, match=r"total:100000.*level"):
+        levelled(stop=("total:100000",))
+    with pytest.raises(InvalidValueError, match=r"level.*\[0\]"):
+        levelled().holding([0])
 
 
-def test_a_server_like_such_a_run(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_memory_and_a_server_like_such_a_run_are_refused_before_any_vote(
+    run, tmp_path, monkeypatch, capsys
+):
+    words = ["certify", "m:f", "--chooser", "constant:0", "--sigma-levels", "1", "--memory", tmp_path / "m"]
+    assert "--memory" in refusal(capsys, *words, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     pytest.importorskip("uvicorn")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "refused_model.py").write_text(MODULE)
-    with pytest.raises(SystemExit):
-        main(
-            [
-                "serve",
-                "refused_model:halves",
-                "--input-shape",
-                "3",
-                "--plan-from",
-                str(run.path),
-                "--port",
-                "0",
-            ]
-        )
-    errors = capsys.readouterr().err
-    assert str(run.path) in errors
-    assert "--sigma" in errors
-
-
-def test_a_total_of_votes() -> None:
-    with pytest.raises(InvalidValueError, match=r"total:100000.*level"):
-        levelled(stop=("total:100000",))
-
-
-def test_held_columns() -> None:
-    with pytest.raises(InvalidValueError, match=r"level.*\[0\]"):
-        levelled().holding([0])
+    words = ["serve", "refused_model:halves", "--input-shape", "3", "--plan-from", run.path, "--port", "0"]
+    assert names(refusal(capsys, *words), run.path, "--sigma")

@@ -1,7 +1,5 @@
 """`smoothcert serve` from outside: it starts, answers, refuses what it should, and ends in order."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -22,6 +20,8 @@ import pytest
 
 from smoothcert.cli import main
 from smoothcert.client import Client, ServiceError
+
+from .output import refusal
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -58,7 +58,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.system
-def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model: Path, tmp_path: Path) -> None:
+def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model, tmp_path):
     words = ("--n", "4000", "--seed", "7", "--workers", "1")
     with serving(str(digits_model), *words, cwd=tmp_path) as (process, url):
         client = Client(url)
@@ -71,7 +71,7 @@ def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model: Path, tmp_p
 
 
 @pytest.mark.system
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_at_once(tmp_path):
     """With a model that never comes back, an end in order would never come."""
     (tmp_path / "hanging.py").write_text(
         "import time, numpy as np\n"
@@ -82,19 +82,8 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         "        time.sleep(0.1)\n"
         "    return np.stack([-batch[:, 0], batch[:, 0]], 1)\n"
     )
-    words = (
-        "--model-returns",
-        "scores",
-        "--classes",
-        "2",
-        "--input-shape",
-        "2",
-        "--sigma",
-        "1",
-        "--n",
-        "1000",
-    )
-    with serving("hanging:model", *words, cwd=tmp_path) as (process, url):
+    words = "hanging:model --model-returns scores --classes 2 --input-shape 2 --sigma 1 --n 1000"
+    with serving(*words.split(), cwd=tmp_path) as (process, url):
         (tmp_path / "hang").touch()
         asking = threading.Thread(
             target=certify_or_fail, args=(Client(url), np.array([1.0, 0.0])), daemon=True
@@ -126,16 +115,7 @@ def listens(url: str) -> bool:
     return True
 
 
-def mistake(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *words])
-    assert ended.value.code == 2
-    return " ".join(capsys.readouterr().err.split())
-
-
-def test_mistakes_are_told_before_anything_is_served(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_told_before_anything_is_served(digits_model, tmp_path, capsys):
     model = str(digits_model)
     keys, secret = str(tmp_path / "keys"), str(tmp_path / "secret")
     for words, named in (
@@ -148,38 +128,34 @@ def test_mistakes_are_told_before_anything_is_served(
         (("--input-shape", "wide"), ("--input-shape", "1,28,28", "'wide'")),
         (("--port", "70000"), ("65535", "70000")),
     ):
-        message = mistake(capsys, model, *words)
+        message = refusal(capsys, "serve", model, *words)
         assert all(name in message for name in named), message
 
 
-def test_a_port_that_is_taken_is_one_message(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken_is_one_message(digits_model, tmp_path, capsys):
     of_the_process = logging.StreamHandler(io.StringIO())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        told = mistake(capsys, str(digits_model), "--port", port)
+        told = refusal(capsys, "serve", digits_model, "--port", port)
     assert of_the_process in [handler() for handler in logging._handlerList], "handlers of others were closed"
     assert all(part in told for part in ("127.0.0.1", port, "--port 0"))
 
 
-def test_a_key_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_shown_once(tmp_path, capsys):
     main(["serve", "key", "alice", "--api-keys", str(tmp_path / "keys")])
     key = capsys.readouterr().out.strip()
     assert key.startswith("smoothcert_")
     assert key not in (tmp_path / "keys").read_text()
 
 
-def test_a_run_of_certificates_says_how_its_model_is_served(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_certificates_says_how_its_model_is_served(digits_model, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     few = ("--n", "300", "--n0", "20", "--alpha", "0.01", "--sigma", "0.3", "--max", "2", "--quiet")
     main(["certify", str(digits_model), *few, "--out", str(run)])
-    assert f"--plan-from {run}" in mistake(capsys, str(run)).replace("- ", "-")
-    message = mistake(capsys, str(digits_model), "--plan-from", str(run), "--sigma", "1")
+    assert f"--plan-from {run}" in refusal(capsys, "serve", run).replace("- ", "-")
+    message = refusal(capsys, "serve", digits_model, "--plan-from", run, "--sigma", "1")
     assert all(option in message for option in ("--plan-from", "--sigma", "--sigma-search"))
     made = []
 

@@ -1,7 +1,5 @@
 """One run in full, in words and as JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -64,7 +62,7 @@ def acr_interval(text: str) -> list[float]:
     return [float(end) for end in re.findall(r"\d+\.\d+", acr_line(text).partition("(")[2].partition(")")[0])]
 
 
-def test_the_three_accuracies_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_three_accuracies_are_kept_apart_and_what_is_proved_pays_for_every_radius(tmp_path, capsys):
     made(tmp_path / "run")
     words = (tmp_path / "run", "--radii", "0,0.25")
     found = answer(capsys, *words)
@@ -78,55 +76,44 @@ def test_the_three_accuracies_are_kept_apart(tmp_path: Path, capsys: pytest.Capt
     assert "ACR: 0.240" in text
     low, high = acr_interval(text)
     assert 0 < low < 0.24 < high
-
-
-def test_what_is_proved_pays_for_every_radius(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "run")
-    words = (tmp_path / "run", "--radii", "0,0.25")
     sentences = answer(capsys, *words)["statements"]
     assert len(sentences) == 2
     bound = 100 * population_lower_bound(8, 10, 0.001, 0.01 / 2)
-    text = shown(capsys, *words)
     for sentence in sentences:
         (percentage,) = map(float, re.findall(r"([\d.]+) %", sentence))
         assert percentage == pytest.approx(bound, abs=0.1)
         assert percentage <= bound
         assert sentence in text
-
-
-def test_a_class_without_inputs_has_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "run")
     found = answer(capsys, tmp_path / "run", "--radii", "0,0.25")["classes"]
     assert [(one["inputs"], one["accuracy"]) for one in found] == [
         (5, [1.0, 1.0]),
         (0, None),
         (5, [0.6, 0.6]),
     ]
-
-
-def test_what_a_log_cannot_say_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "log", votes=False, alpha=None, n=None)
-    words = (tmp_path / "log", "--radii", "0,0.25")
-    found = answer(capsys, *words)
-    assert [found[name] for name in ("base_accuracy", "noisy_accuracy", "top_class")] == [None] * 3
-    assert isinstance(found["statements"], str), "a reason, and no list of statements"
-    assert "--alpha" in found["statements"]
-    text = shown(capsys, *words)
-    assert found["statements"] in text
-    assert re.findall(r": (\d+\.\d) %", text) == ["80.0", "10.0"]  # smoothed accuracy and abstentions alone
-    assert not acr_interval(text)
-
-
-def test_radii_come_from_the_plan_unless_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "run")
     assert (
         answer(capsys, tmp_path / "run")["radii"][-1] > 0.3
     )  # beyond anything certified: results had no say
 
 
-def test_a_searched_sigma_is_not_sold_as_one_classifier(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_log_cannot_say_is_missing(tmp_path, capsys):
+    made(tmp_path / "log", votes=False, alpha=None, n=None)
+    words = (tmp_path / "log", "--radii", "0,0.25")
+    found = answer(capsys, *words)
+    assert [found[name] for name in ("base_accuracy", "noisy_accuracy", "top_class")] == [None] * 3
+    assert "--alpha" in found["statements"]
+    text = shown(capsys, *words)
+    assert found["statements"] in text
+    assert re.findall(r": (\d+\.\d) %", text) == ["80.0", "10.0"]  # smoothed accuracy and abstentions alone
+    assert not acr_interval(text)
+    # Radii that the results chose prove nothing either.
+    made(tmp_path / "with-alpha", votes=False, n=None)
+    reason = answer(capsys, tmp_path / "with-alpha")["statements"]
+    assert "--radii" in reason
+    assert reason in shown(capsys, tmp_path / "with-alpha")
+    assert len(answer(capsys, tmp_path / "with-alpha", "--radii", "0.25")["statements"]) == 1
+
+
+def test_a_searched_sigma_is_not_sold_as_one_classifier(tmp_path, capsys):
     made(tmp_path / "plain")
     made(tmp_path / "searched", sigma_search="ladder")
     for name, own_sigmas in (("plain", False), ("searched", True)):
@@ -134,18 +121,22 @@ def test_a_searched_sigma_is_not_sold_as_one_classifier(
         assert ("σ" in statement) == own_sigmas, name
 
 
-def test_a_memory_proves_nothing_about_other_inputs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(tmp_path / "run", stateful=True)
-    reason = answer(capsys, tmp_path / "run", "--radii", "0.25")["statements"]
-    assert isinstance(reason, str)
-    text = shown(capsys, tmp_path / "run", "--radii", "0.25")
-    assert "(stateful)" in text
-    assert reason in text
+def test_a_memory_and_a_run_under_way_prove_nothing_about_other_inputs(tmp_path, capsys):
+    for name, plan in (("memory", {"stateful": True}), ("begun", {})):
+        made(tmp_path / name, **plan)
+        if name == "begun":
+            forget(tmp_path / name, [3])
+        found = answer(capsys, tmp_path / name, "--radii", "0.25")
+        assert found["summary"]["complete"] == (name == "memory")
+        assert isinstance(found["statements"], str), "a reason, and no list of statements"
+        text = shown(capsys, tmp_path / name, "--radii", "0.25")
+        assert found["statements"] in text
+        assert ("(stateful)" in text) == (name == "memory")
+        assert not acr_interval(text)
+    assert re.search(r"^begun: 9\D+10\b", text)
 
 
-def test_why_the_acr_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_the_acr_has_no_interval(tmp_path, capsys):
     plans: list[dict[str, object]] = [
         {"stateful": True},
         {"stop": ["total:900,10"], "n0": 10},
@@ -164,34 +155,7 @@ def test_why_the_acr_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(reasons) == len(plans)
 
 
-def test_a_run_under_way_counts_and_proves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(tmp_path / "run")
-    forget(tmp_path / "run", [3])
-    found = answer(capsys, tmp_path / "run", "--radii", "0.25")
-    assert not found["summary"]["complete"]
-    assert isinstance(found["statements"], str)
-    text = shown(capsys, tmp_path / "run", "--radii", "0.25")
-    assert re.search(r"^run: 9\D+10\b", text)
-    assert not acr_interval(text)
-    assert found["statements"] in text
-
-
-def test_radii_that_the_results_chose_prove_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(tmp_path / "log", votes=False, n=None)
-    reason = answer(capsys, tmp_path / "log")["statements"]
-    assert isinstance(reason, str)
-    assert "--radii" in reason
-    assert reason in shown(capsys, tmp_path / "log")
-    assert len(answer(capsys, tmp_path / "log", "--radii", "0.25")["statements"]) == 1
-
-
-def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(tmp_path, capsys):
     plan = PLAN | {"n": 10, "alpha": 0.1}
     ceiling = planned_ceiling(PlanStatement(plan))
     assert ceiling is not None
@@ -208,7 +172,7 @@ def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
     assert statement in text
 
 
-def test_a_recertified_run_names_its_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recertified_run_names_its_condition(tmp_path, capsys):
     lines = []
     for folder, plan in (("plain", {}), ("recertified", {"recertified_from": {"alpha": 0.01}})):
         made(tmp_path / folder / "run", **plan)

@@ -1,7 +1,5 @@
 """`certify --sigma-search` and `train --data-dependent`, as typed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -18,7 +16,7 @@ from smoothcert.runs.side_files import append_search, read_searches
 from smoothcert.smoothing.search.base import SEARCHES, parse_search
 from smoothcert.smoothing.search.by_gradient import GradientSearch
 from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch
-from tests.cli.test_bad_input import refusal
+from tests.cli.output import refusal
 from tests.runs.unfinished import forget
 
 QUICK = {
@@ -33,7 +31,7 @@ def certify(model: Path | str, out: Path, *more: str, inputs: int = 6) -> list[s
     return ["certify", str(model), "--n", "100", "--max", str(inputs), "--out", str(out), *more]
 
 
-def test_help_lists_every_search_and_every_knob_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_search_and_every_knob_with_its_default(capsys):
     main(["certify", "--help-all"])
     shown = " ".join(re.sub(r"[│╭╰─╮╯]", " ", capsys.readouterr().out).split())
     for name in SEARCHES:
@@ -42,15 +40,12 @@ def test_help_lists_every_search_and_every_knob_with_its_default(capsys: pytest.
             assert written("", {knob.name: knob.default})[1:] in shown
 
 
-def test_a_text_becomes_a_search() -> None:
+def test_a_text_becomes_a_search_and_back():
     searched = search_of("gradient:steps=7, samples=8,lr=.5")
     assert searched == GradientSearch(steps=7, samples=8, lr=0.5)
     assert search_of("ladder") == LadderSearch()
     assert search_of("grid:soft,whole=false") == GridSearch(soft=True)
     assert search_of(None) is None
-
-
-def test_a_search_as_it_is_written_is_itself() -> None:
     for name in SEARCHES:
         knobs = {knob.name: knob.default for knob in knobs_of(SEARCHES[name])}
         assert parse_search(written(name, knobs)) == SEARCHES[name](), name
@@ -59,9 +54,7 @@ def test_a_search_as_it_is_written_is_itself() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "ellipsoid")) for name in sorted(QUICK)]
 )
-def test_a_run_states_the_search_and_keeps_each_sigma(
-    name: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_states_the_search_and_keeps_each_sigma(name, digits_model, tmp_path, capsys):
     out = tmp_path / "run"
     main(certify(digits_model, out, "--sigma-search", QUICK[name]))
     shown = capsys.readouterr().err
@@ -81,7 +74,7 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "ladder" else pytest.mark.slow) for name in sorted(QUICK)]
 )
-def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
+def test_a_run_in_parts_has_the_same_bits(name, digits_model, tmp_path):
     words = ["--sigma-search", QUICK[name], "--every", "5", "--quiet"]
     main(certify(digits_model, tmp_path / "whole", *words))
     for kept, workers in ((2, "1"), (4, "2"), (6, "1")):
@@ -92,37 +85,26 @@ def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_pat
     assert read_searches(tmp_path / "whole") == read_searches(tmp_path / "parts")
 
 
-def test_another_search_is_another_run(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_search_is_another_run_and_no_sigma_of_it_is_attacked(digits_model, tmp_path, capsys):
     out = tmp_path / "run"
     main(certify(digits_model, out, "--sigma-search", QUICK["grid"], "--quiet"))
     message = refusal(capsys, *certify(digits_model, out, "--sigma-search", QUICK["ladder"]))
     assert re.search(r'plan\.sigma_search: [^:]*"grid"[^:]*"ladder"', message)
     message = refusal(capsys, *certify(digits_model, out))
     assert re.search(r'plan\.sigma_search: [^:]*"grid"[^:]*\bnull\b', message)
-
-
-def test_an_attack_on_one_sigma_is_refused(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    main(certify(digits_model, out, "--sigma-search", QUICK["ladder"], "--quiet"))
     message = refusal(capsys, "attack", out, "--model", digits_model)
     assert str(out) in message
     assert "--sigma-search" in message
 
 
-def test_uniform_noise(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uniform_noise(digits_model, tmp_path, capsys):
     words = ["--sigma-search", QUICK["ladder"], "--noise", "uniform", "--json"]
     main(certify(digits_model, tmp_path / "run", *words))
     assert json.loads(capsys.readouterr().out)["results_sha256"]
     assert read_run(tmp_path / "run").manifest.plan.norm == "l1"
 
 
-def test_a_model_without_gradients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_gradients(tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
     (tmp_path / "gradientless.py").write_text(
         "def model(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
@@ -151,15 +133,13 @@ def test_a_model_without_gradients(
         ("ladder:factor=1", r"factor.* 1\.0\b"),
     ],
 )
-def test_mistakes_are_named(
-    text: str, expected: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_named(text, expected, digits_model, tmp_path, capsys):
     message = refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
     assert re.search(expected, message)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path: Path) -> None:
+def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model, tmp_path):
     out = tmp_path / "run"
     words = ["--sigma-search", QUICK["grid"], "--quiet"]
     main(certify(digits_model, out, *words, inputs=6))
@@ -173,7 +153,7 @@ def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path:
     assert len(read_searches(out)) == 6
 
 
-def test_data_dependent_fine_tuning(digits_model: Path, tmp_path: Path) -> None:
+def test_data_dependent_fine_tuning(digits_model, tmp_path):
     out = tmp_path / "tuned"
     words = ["--max", "64", "--epochs", "2", "--data-dependent", "--sigma-lr", "0.01", "--quiet"]
     main(["train", "digits", "--sigma", "0.25", *words, "--from", str(digits_model), "--out", str(out)])

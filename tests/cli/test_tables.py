@@ -1,7 +1,5 @@
 """Tables on the command line: options behind the data set's name, which a run keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,8 +7,7 @@ import pytest
 from smoothcert import load_run
 from smoothcert.cli import main
 
-from .output import names
-from .test_bad_input import refusal
+from .output import names, refusal
 
 MODULE = "def votes(rows):\n    return (rows[:, 0] > 5).astype(int)\n"
 WORDS = [
@@ -20,7 +17,7 @@ WORDS = [
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def table(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     Path("table_models.py").write_text(MODULE)
     rows = [f"{k};{k % 10};{k % 7};{'yes' if k % 10 > 5 else 'no'}" for k in range(100)]
@@ -28,9 +25,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "csv:a.csv"
 
 
-def test_a_table_is_certified_and_reopened_by_what_the_run_says(
-    table: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_certified_and_reopened_by_what_the_run_says(table, capsys):
     main([*WORDS, "--dataset", table, "--target", "answer", "--ignore", "id,z w", "--out", "run"])
     run = load_run(Path("run"))
     spec = run.manifest.origin.dataset
@@ -42,7 +37,7 @@ def test_a_table_is_certified_and_reopened_by_what_the_run_says(
     main(["report", "run", "--out", "page", "--dataset", spec])
 
 
-def test_options_of_tables_are_rejected_elsewhere(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_tables_are_rejected_elsewhere(table, capsys):
     words = [*WORDS, "--out", "run"]
     assert names(refusal(capsys, *words, "--dataset", "digits", "--target", "y"), "--target", "digits")
     assert names(refusal(capsys, *words, "--dataset", table), "--target", "answer")

@@ -1,7 +1,5 @@
 """`smoothcert train`: its options are made from the plan and the objectives' knobs, its runs survive a kill."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json
@@ -25,14 +23,14 @@ from smoothcert.runs.side_files import EpochMetrics, read_epochs
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.recipe import find_recipe
 from smoothcert.training.runs import load_state
-from tests.cli.test_bad_input import refusal
+from tests.cli.output import refusal
 from tests.processes import LIMIT, Command, run_command
 
 KNOBS = {field.name for name in OBJECTIVES for field in dataclasses.fields(OBJECTIVES[name])}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data(tmp_path_factory) -> str:
     """Small images in a file, as --dataset takes them."""
     path = tmp_path_factory.mktemp("data") / "images.npz"
     numbers = np.random.default_rng(0)
@@ -58,14 +56,9 @@ def weights(out: Path) -> bytes:
 # Options
 
 
-def test_every_field_of_the_plan_is_an_option() -> None:
+def test_every_field_of_the_plan_and_every_knob_is_an_option(capsys, monkeypatch):
     in_plan = {field.name for field in dataclasses.fields(TrainPlan)}
     assert set(option_names(train_command._plan_fields())) == in_plan - {"objective", "ramps"}
-
-
-def test_every_knob_of_every_objective_is_an_option(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert {field.name for field in dataclasses.fields(KnobOptions)} == KNOBS
     monkeypatch.setenv("COLUMNS", "140")
     main(["train", "--help-all"])
@@ -77,18 +70,17 @@ def test_every_knob_of_every_objective_is_an_option(
     for nonsense in ("--no-lam", "--no-milestones", "--empty-milestones", "--no-attack", "--no-quiet"):
         assert nonsense not in shown
     assert "[consistency 2, macer 16, smoothadv 4, smoothmix 4]" in " ".join(shown.replace("│", " ").split())
-
-
-def test_no_two_options_have_one_name() -> None:
     own = set(inspect.signature(train).parameters) - {"plan", "knobs", "output"}
     groups = [
         own,
         *({f.name for f in dataclasses.fields(g)} for g in (PlanOptions, KnobOptions, OutputOptions)),
     ]
     assert sum(map(len, groups)) == len(set.union(*groups))
+    assert given(PlanOptions()) == given(KnobOptions()) == {}
+    assert given(PlanOptions(flip=False, shift=0)) == {"flip": False, "shift": 0}
 
 
-def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch):
     @dataclasses.dataclass(frozen=True)
     class Toy(Objective):
         wobble: int | None = knob(None, "how much it wobbles")
@@ -108,12 +100,7 @@ def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch: pytest.MonkeyP
     assert helps["lam"].endswith("weight of the wobble \\[toy 9.0]")
 
 
-def test_only_what_was_given_counts() -> None:
-    assert given(PlanOptions()) == given(KnobOptions()) == {}
-    assert given(PlanOptions(flip=False, shift=0)) == {"flip": False, "shift": 0}
-
-
-def test_options_reach_the_recipe(data: str, tmp_path: Path) -> None:
+def test_options_reach_the_recipe(data, tmp_path):
     options = (
         "--objective smoothmix --eta 1 --steps 1 --copies 2 --no-clip --max-norm 2 --ramp eta:3 lr=0.01:2 "
         "--milestones 1 2 --flip --shift 1 --holdout 5 --precision bfloat16 --seed 3 --max 30 --no-normalise --quiet"
@@ -121,12 +108,8 @@ def test_options_reach_the_recipe(data: str, tmp_path: Path) -> None:
     main(words(data, tmp_path, *options.split()))
     recipe = find_recipe(str(tmp_path / "recipe.toml"))
     plan, objective = recipe.plan, recipe.plan.objective
-    assert (recipe.dataset, recipe.inputs, recipe.normalise, recipe.architecture) == (
-        data,
-        30,
-        False,
-        "small-cnn",
-    )
+    of_recipe = (recipe.dataset, recipe.inputs, recipe.normalise, recipe.architecture)
+    assert of_recipe == (data, 30, False, "small-cnn")
     assert (objective.eta, objective.steps, objective.copies, objective.clip) == (1.0, 1, 2, False)
     assert (objective.max_norm, objective.only_correct) == (2.0, True)
     assert [str(ramp) for ramp in plan.ramps] == ["eta:3", "lr=0.01:2"]
@@ -143,7 +126,7 @@ def test_options_reach_the_recipe(data: str, tmp_path: Path) -> None:
 # Recipes
 
 
-def test_a_runs_recipe_repeats_it(data: str, tmp_path: Path) -> None:
+def test_a_runs_recipe_repeats_it(data, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     macer = ["--objective", "macer", "--copies", "2", "--ramp", "lam:0@1", "--quiet"]
     main(words(data, first, *macer))
@@ -152,7 +135,7 @@ def test_a_runs_recipe_repeats_it(data: str, tmp_path: Path) -> None:
     assert (first / "recipe.toml").read_bytes() == (second / "recipe.toml").read_bytes()
 
 
-def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path: Path) -> None:
+def test_a_shipped_recipe_on_other_data_with_another_method(data, tmp_path):
     short = ["--epochs", "1", "--architecture", "small-cnn", "--objective", "gaussian", "--quiet"]
     main(["train", data, "--recipe", "mnist-smoothadv-0.5", *short, "--out", str(tmp_path)])
     recipe = find_recipe(str(tmp_path / "recipe.toml"))
@@ -179,7 +162,7 @@ def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path:
         (["digits", "--sigma", "1", "--schedule", "cosin"], '--schedule.*"cosine"'),
     ],
 )
-def test_mistakes(options: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(options, named, tmp_path, capsys):
     pytest.importorskip("sklearn")
     assert re.search(named, refusal(capsys, "train", *options, "--out", tmp_path / "run"))
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -188,9 +171,7 @@ def test_mistakes(options: list[str], named: str, tmp_path: Path, capsys: pytest
 # Runs
 
 
-def test_the_result_is_said_in_one_way_or_the_other(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_result_is_said_in_one_way_or_the_other(data, tmp_path, capsys):
     main(words(data, tmp_path / "run", "--json"))
     shown = capsys.readouterr()
     answer = json.loads(shown.out)
@@ -212,17 +193,15 @@ def test_the_result_is_said_in_one_way_or_the_other(
     assert capsys.readouterr() == ("", "")
 
 
-def test_another_plan_needs_another_place(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_plan_needs_another_place_and_a_damaged_checkpoint_is_named(data, tmp_path, capsys):
     main(words(data, tmp_path, "--quiet"))
     shown = refusal(capsys, *words(data, tmp_path, "--lr", "0.5"))
     assert re.search(r"plan\.lr: \D+0\.01\D+0\.5\b.*--out", shown)
+    (tmp_path / "checkpoint.pt").write_bytes(b"garbage")
+    assert str(tmp_path / "checkpoint.pt") in refusal(capsys, *words(data, tmp_path))
 
 
-def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(data, tmp_path, capsys):
     """The rate jumps to something absurd after two epochs."""
     jump = ["--lr", "1e30", "--ramp", "lr=0.01:0@2"]
     shown = refusal(capsys, *words(data, tmp_path / "run", *jump, epochs=4))
@@ -236,16 +215,8 @@ def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_a_damaged_checkpoint_says_what_to_do(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(words(data, tmp_path, "--quiet"))
-    (tmp_path / "checkpoint.pt").write_bytes(b"garbage")
-    assert str(tmp_path / "checkpoint.pt") in refusal(capsys, *words(data, tmp_path))
-
-
 @pytest.mark.filterwarnings("ignore")  # tensorboard's own dependencies'
-def test_tensorboard_events(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensorboard_events(data, tmp_path, capsys):
     pytest.importorskip("tensorboard")
     main(words(data, tmp_path / "run", "--tensorboard", "--quiet"))
     (events,) = (tmp_path / "run" / "tensorboard").iterdir()
@@ -256,7 +227,7 @@ def test_tensorboard_events(data: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.system
-def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data: str, tmp_path: Path) -> None:
+def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data, tmp_path):
     metrics = tmp_path / "killed" / "metrics.jsonl"
     command = Command(*words(data, tmp_path / "killed", "--quiet", epochs=60))
     deadline = time.monotonic() + LIMIT
@@ -276,9 +247,7 @@ def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data: 
     assert len(metrics.read_text().splitlines()) == 60
 
 
-def test_the_acr_while_it_trains_and_its_picture(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_acr_while_it_trains_and_its_picture(data, tmp_path, capsys):
     out = tmp_path / "run"
     words = ["train", data, "--sigma", "0.1", "--epochs", "3", "--out", str(out), "--json"]
     main([*words, "--acr-every", "2", "--acr-inputs", "5", "--acr-votes", "50"])
@@ -308,9 +277,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, after: int, words: list[str]) -
             main(words)
 
 
-def test_acrs_that_do_not_compare_are_noted_and_said(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_acrs_that_do_not_compare_are_noted_and_said(data, tmp_path, capsys, monkeypatch):
     out = tmp_path / "run"
     checked = words(data, out, "--acr-every", "1", "--acr-inputs", "3", epochs=3)
     interrupted(monkeypatch, 2, [*checked, "--acr-votes", "20"])
@@ -323,9 +290,7 @@ def test_acrs_that_do_not_compare_are_noted_and_said(
 
 
 @pytest.mark.slow
-def test_measuring_a_finished_run_is_not_passed_over(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measuring_a_finished_run_is_not_passed_over(data, tmp_path, capsys):
     out = tmp_path / "run"
     checked = words(data, out, "--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "20")
     main(checked)
@@ -341,17 +306,13 @@ def test_measuring_a_finished_run_is_not_passed_over(
 
 
 @pytest.mark.parametrize("option", ["--acr-votes", "--acr-inputs"])
-def test_how_to_measure_needs_when(
-    option: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_to_measure_needs_when(option, data, tmp_path, capsys):
     told = refusal(capsys, *words(data, tmp_path / "run", option, "20"))
     assert re.search(f"{option} .*--acr-every", told)
     assert not (tmp_path / "run").exists()
 
 
-def test_settings_without_effect_are_said_of_what_was_typed(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_without_effect_are_said_of_what_was_typed(data, tmp_path, capsys):
     main(words(data, tmp_path / "run", "--ramp", "lr:9999999999", "--milestones", "50", "--step-epochs", "3"))
     told = capsys.readouterr().err
     assert re.search(r"^warning: --ramp lr:9999999999\D+2\b", told, re.MULTILINE)

@@ -1,7 +1,5 @@
 """smoothcert verify as people use it: exit codes, words, JSON, and votes that are cast again."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -17,6 +15,7 @@ import pytest
 
 from smoothcert.cli import main
 from smoothcert.replay import Replay
+from smoothcert.runs.records import results_digest
 from smoothcert.runs.run import read_run
 from tests.verification.runs import certified, copied, edit_plan, edit_record, edit_votes, figures
 
@@ -32,7 +31,7 @@ def elsewhere(batch):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     """A folder with a model, data and a run of both, made by the commands."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "model_to_verify.py").write_text(MODEL)
@@ -43,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(place, monkeypatch) -> Path:
     monkeypatch.chdir(place)
     monkeypatch.setenv("COLUMNS", "200")
     if not (place / "run").exists():
@@ -52,23 +51,8 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def certify(out: str, *words: str) -> None:
-    main(
-        [
-            "certify",
-            "model_to_verify:bands",
-            *LABELS,
-            "--sigma",
-            "0.5",
-            "--n0",
-            "20",
-            "--seed",
-            "5",
-            "--quiet",
-            "--out",
-            out,
-            *words,
-        ]
-    )
+    model = ["certify", "model_to_verify:bands", *LABELS]
+    main([*model, "--sigma", "0.5", "--n0", "20", "--seed", "5", "--quiet", "--out", out, *words])
 
 
 LABELS = ["--model-returns", "labels", "--classes", "3", "--dataset", "npz:points.npz"]
@@ -91,7 +75,7 @@ def report(capsys: pytest.CaptureFixture[str], *words: str | Path, exit_code: in
     return found
 
 
-def test_an_honest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_honest_run_and_the_digest_somebody_told(here, capsys):
     found = report(capsys, "run")
     assert found["holds"] is True
     assert found["finished"] is True
@@ -105,11 +89,12 @@ def test_an_honest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["results_sha256"] in shown
     assert code("run", "--quiet") == 0
     assert capsys.readouterr() == ("", "")
+    assert code("run", "--digest", results_digest(read_run(here / "run").records)) == 0
+    assert code("run", "--digest", "0" * 64) == 4
+    assert "0" * 64 in capsys.readouterr().out
 
 
-def test_something_that_does_not_follow(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_something_that_does_not_follow(here, tmp_path, capsys):
     copied(here / "run", tmp_path / "run")
     victim = next(record for record in read_run(tmp_path / "run").records if not record.abstained)
     edit_record(tmp_path / "run", victim.index, radius=victim.radius * (1 + 1e-9))
@@ -125,9 +110,7 @@ def test_something_that_does_not_follow(
         assert f"{victim.index}: {problem['message']}" in capsys.readouterr().out
 
 
-def test_many_problems_are_cut_short_in_words_and_whole_in_json(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_problems_are_cut_short_in_words_and_whole_in_json(here, tmp_path, capsys):
     copied(here / "run", tmp_path / "run")
     edit_plan(tmp_path / "run", seed=6)
     problems = [problem["message"] for problem in report(capsys, tmp_path / "run", exit_code=4)["problems"]]
@@ -138,16 +121,8 @@ def test_many_problems_are_cut_short_in_words_and_whole_in_json(
     assert re.search(r" 4 .*--json", shown)
 
 
-def test_the_digest_somebody_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from smoothcert.runs.records import results_digest
-
-    assert code("run", "--digest", results_digest(read_run(here / "run").records)) == 0
-    assert code("run", "--digest", "0" * 64) == 4
-    assert "0" * 64 in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("extra", [[], ["--seed", "3"], ["--workers", "1", "--batch", "64"]])
-def test_votes_cast_again(here: Path, extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("extra", [[], ["--seed", "3", "--workers", "1", "--batch", "64"]])
+def test_votes_cast_again(here, extra, capsys):
     found = report(capsys, "run", "--replay", "4", *REPLAY, *extra)
     assert found["replayed"] == 4
     assert any(" 4 " in sentence for sentence in found["verified"])
@@ -165,14 +140,12 @@ def test_votes_cast_again(here: Path, extra: list[str], capsys: pytest.CaptureFi
         ["--n", "500", "--noise", "uniform"],
     ],
 )
-def test_votes_cast_again_for_plans_of_other_kinds(
-    here: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_votes_cast_again_for_plans_of_other_kinds(here, tmp_path, words, capsys):
     certify(str(tmp_path / "run"), *words)
     assert report(capsys, tmp_path / "run", "--replay", "99", *REPLAY)["replayed"] == 12
 
 
-def test_votes_that_somebody_made_up(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_votes_that_somebody_made_up(here, tmp_path, capsys):
     """A run that follows from its votes, whose votes aren't the model's: only casting them again shows it."""
     copied(here / "run", tmp_path / "run")
     victim = next(record for record in read_run(tmp_path / "run").records if not record.abstained)
@@ -195,9 +168,7 @@ def test_votes_that_somebody_made_up(here: Path, tmp_path: Path, capsys: pytest.
     assert set(counts) - {0} <= set(cast[2:]), "cast again: as the model votes"
 
 
-def test_nobody_can_know_which_votes_will_be_cast_again(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_can_know_which_votes_will_be_cast_again(here, tmp_path, capsys, monkeypatch):
     """Whoever made up all votes but those of a choice known beforehand would pass."""
     copied(here / "run", tmp_path / "run")
     drawn = []
@@ -213,9 +184,7 @@ def test_nobody_can_know_which_votes_will_be_cast_again(
     assert drawn[0] != drawn[1]
 
 
-def test_labels_and_base_classes_are_held_against_data_and_model(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_and_base_classes_are_held_against_data_and_model(here, tmp_path, capsys):
     copied(here / "run", tmp_path / "run")
     record = read_run(tmp_path / "run").records[0]
     edit_record(tmp_path / "run", 0, label=(record.label + 1) % 3)
@@ -253,14 +222,12 @@ def test_labels_and_base_classes_are_held_against_data_and_model(
         (["run", "--formt", "xml"], "--formt"),
     ],
 )
-def test_mistakes_in_what_was_asked(
-    here: Path, words: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_in_what_was_asked(here, words, named, capsys):
     assert code(*words) == 2
     assert re.search(named, " ".join(capsys.readouterr().err.split()))
 
 
-def test_another_model_or_other_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_or_other_data(here, capsys):
     (here / "another_model.py").write_text(MODEL.replace("< -2", "< -3"))
     words = [word.replace("model_to_verify", "another_model") for word in REPLAY]
     assert code("run", "--replay", "2", *words) == 2
@@ -273,9 +240,7 @@ def test_another_model_or_other_data(here: Path, capsys: pytest.CaptureFixture[s
     assert all(part in errors for part in ("npz:others.npz", stated["data"]["sha256"][:12], "--dataset"))
 
 
-def test_nothing_that_a_run_names_is_opened(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_that_a_run_names_is_opened(here, tmp_path, capsys):
     copied(here / "run", tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     content = json.loads(path.read_text())
@@ -285,15 +250,13 @@ def test_nothing_that_a_run_names_is_opened(
     assert code(str(tmp_path / "run"), "--replay", "2", *REPLAY) == 0
 
 
-def test_a_training_run_is_none(digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_run_is_none(digits_model, capsys):
     assert code(str(digits_model)) == 2
     errors = capsys.readouterr().err
     assert all(part in errors for part in (str(digits_model), "'train'"))
 
 
-def test_digits_from_start_to_end(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_digits_from_start_to_end(digits_model, tmp_path, capsys):
     out = str(tmp_path / "run")
     main(
         ["certify", str(digits_model), "--n", "100", "--max", "10", "--every", "40", "--quiet", "--out", out]
@@ -305,7 +268,7 @@ def test_digits_from_start_to_end(
 
 
 @pytest.fixture(scope="module")
-def of_digits(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def of_digits(digits_model, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("digits") / "run"
     main(["certify", str(digits_model), "--n", "100", "--max", "6", "--quiet", "--out", str(out)])
     return out
@@ -320,15 +283,7 @@ def of_digits(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         ("origin", {"split": "train"}, "'train'.*'test'"),
     ],
 )
-def test_data_under_another_name(
-    digits_model: Path,
-    of_digits: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    part: str,
-    fields: dict[str, Any],
-    named: str,
-) -> None:
+def test_data_under_another_name(digits_model, of_digits, tmp_path, capsys, part, fields, named):
     run = tmp_path / "run"
     copied(of_digits, run)
     stated = json.loads((run / "run.json").read_text())
@@ -342,9 +297,7 @@ def test_data_under_another_name(
     assert re.search(f"run.json .*{named}", problem["message"])
 
 
-def test_a_name_is_believed_until_the_data_are_there(
-    digits_model: Path, of_digits: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_is_believed_until_the_data_are_there(digits_model, of_digits, here, capsys):
     believed = report(capsys, of_digits)["believed"]
     assert any(re.search("'digits'.*'test'.*run.json", sentence) for sentence in believed)
     assert any("labels" in sentence for sentence in believed)
@@ -356,9 +309,7 @@ def test_a_name_is_believed_until_the_data_are_there(
     assert code("run", "--replay", "1", *[word.replace("points", "moved") for word in REPLAY]) == 0
 
 
-def test_a_run_without_records_verifies_nothing(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_records_verifies_nothing(here, tmp_path, capsys):
     copied(here / "run", tmp_path / "run")
     with closing(sqlite3.connect(tmp_path / "run" / "journal.sqlite")) as connection, connection:
         connection.execute("DELETE FROM records")
@@ -377,15 +328,13 @@ def test_a_run_without_records_verifies_nothing(
         (["--max", "6", "--shard", "2/3"], r"^2\D+12\D.*\(--max, --shard 2/3\)"),
     ],
 )
-def test_what_limited_a_run(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], limits: str
-) -> None:
+def test_what_limited_a_run(here, tmp_path, capsys, words, limits):
     certify(str(tmp_path / "run"), "--n", "100", *words)
     (note,) = report(capsys, tmp_path / "run")["notes"]
     assert re.search(limits, note)
 
 
-def test_more_inputs_than_can_be_counted(here: Path, tmp_path: Path) -> None:
+def test_more_inputs_than_can_be_counted(here, tmp_path):
     run = copied(here / "run", tmp_path / "run")
     stated = json.loads((run / "run.json").read_text())
     stated["data"] |= {"inputs": 10**30, "planned": 10**29}
@@ -394,7 +343,7 @@ def test_more_inputs_than_can_be_counted(here: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_it_needs_neither_torch_nor_scipy(tmp_path: Path) -> None:
+def test_it_needs_neither_torch_nor_scipy(tmp_path):
     run = certified(tmp_path / "run")
     program = (
         f"import sys; from smoothcert.cli import main; main(['verify', {str(run)!r}]); "

@@ -1,7 +1,5 @@
 """smoothcert verify for one classifier whose σ follows the input: from certify to votes that are cast again."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -40,7 +38,7 @@ LEVEL_MODELS = ["--level-models", *["levels_to_verify:others"] * 2, "levels_to_v
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     """A folder with models, a chooser and data."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "levels_to_verify.py").write_text(MODELS)
@@ -51,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(place, monkeypatch) -> Path:
     monkeypatch.chdir(place)
     monkeypatch.setenv("COLUMNS", "200")
     if not (place / "run").exists():
@@ -66,7 +64,7 @@ def certify(out: str, *words: str) -> None:
     )
 
 
-def test_every_stages_votes_are_cast_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_stages_votes_are_cast_again(here, capsys):
     assert report(capsys, "run", "--replay", "99", *MODEL, *CHOOSER)["replayed"] == 12
     assert code("run", "--replay", "4", "--seed", "3", *MODEL, *CHOOSER) == 0
 
@@ -81,22 +79,18 @@ def test_every_stages_votes_are_cast_again(here: Path, capsys: pytest.CaptureFix
         ([*CHOOSER, "--noise", "uniform"], CHOOSER),
     ],
 )
-def test_plans_of_other_kinds(
-    here: Path, tmp_path: Path, made: list[str], replayed: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plans_of_other_kinds(here, tmp_path, made, replayed, capsys):
     certify(str(tmp_path / "run"), *made)
     assert report(capsys, tmp_path / "run", "--replay", "99", *MODEL, *replayed)["replayed"] == 12
 
 
-def test_a_recertified_runs_votes(here: Path, tmp_path: Path) -> None:
+def test_a_recertified_runs_votes(here, tmp_path):
     recertify(read_run(here / "run"), tmp_path / "run", alpha=0.05)
     assert code(str(tmp_path / "run"), "--replay", "99", *MODEL, *CHOOSER) == 0
 
 
 @pytest.mark.parametrize("stage", ["chooser", "level"])
-def test_votes_that_somebody_made_up(
-    here: Path, tmp_path: Path, stage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_votes_that_somebody_made_up(here, tmp_path, stage, capsys):
     """A run that follows from its votes, whose votes aren't the chooser's or the level's."""
     run = copied(here / "run", tmp_path / "run")
     victim = 1  # another level keeps its radius small
@@ -128,18 +122,14 @@ def test_votes_that_somebody_made_up(
         ([*MODEL, *CHOOSER, "--level-models", "a", "b", "c"], ["--level-models", "--model", "a b c"]),
     ],
 )
-def test_other_models_and_choosers(
-    here: Path, words: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_models_and_choosers(here, words, named, capsys):
     assert code("run", "--replay", "2", *words) == 2
     errors = capsys.readouterr().err
     assert all(part in errors for part in named)
 
 
 @pytest.mark.parametrize("made", [[*CHOOSER, *LEVEL_MODELS], ["--chooser", "constant:1"]])
-def test_the_command_that_a_report_prints_makes_the_same_run(
-    here: Path, tmp_path: Path, made: list[str]
-) -> None:
+def test_the_command_that_a_report_prints_makes_the_same_run(here, tmp_path, made):
     certify(str(tmp_path / "run"), *made)
     run = read_run(tmp_path / "run")
     words = certify_command(run)
@@ -151,7 +141,7 @@ def test_the_command_that_a_report_prints_makes_the_same_run(
     assert read_run(Path(out)).records.digest == run.records.digest
 
 
-def test_a_run_through_parquet(here: Path, tmp_path: Path) -> None:
+def test_a_run_through_parquet(here, tmp_path):
     pytest.importorskip("pyarrow")
     main(["run", "export", "run", "--out", str(tmp_path / "run.parquet")])
     main(["run", "import", str(tmp_path / "run.parquet"), "--out", str(tmp_path / "run")])
@@ -159,9 +149,7 @@ def test_a_run_through_parquet(here: Path, tmp_path: Path) -> None:
     assert code(str(tmp_path / "run"), "--replay", "3", *MODEL, *CHOOSER) == 0
 
 
-def test_a_chooser_is_for_runs_with_levels(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_chooser_is_for_runs_with_levels(here, tmp_path, capsys):
     run = str(tmp_path / "run")
     words = ["--sigma", "0.5", "--n", "200", "--n0", "20", "--quiet"]
     main(["certify", *MODEL[1:], *words, "--out", run])

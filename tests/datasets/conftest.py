@@ -1,13 +1,9 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from smoothcert.datasets import small_images
 
 
 @pytest.fixture(autouse=True)
-def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_data_from_the_environment(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     monkeypatch.setattr(small_images, "DEBIAN_PLACE", tmp_path / "debian")

@@ -1,7 +1,5 @@
 """Writers of small files in the true formats, and where the real ones lie."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct

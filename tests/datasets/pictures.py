@@ -1,7 +1,5 @@
 """Writers of small image files, and resizing written down a second time to check the library's by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,7 @@ def save(folder: Path, **arrays: object) -> Path:
     ("inputs", "labels"), [("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target")]
 )
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_one_pair_serves_as_either_split(tmp_path: Path, inputs: str, labels: str, split: str) -> None:
+def test_one_pair_serves_as_either_split(tmp_path, inputs, labels, split):
     path = save(tmp_path, **{inputs: X, labels: Y})
     dataset = load(f"npz:{path}", split)
     assert dataset.name == f"npz:{path}"
@@ -32,7 +30,7 @@ def test_one_pair_serves_as_either_split(tmp_path: Path, inputs: str, labels: st
     assert load(str(path)).fingerprint() == dataset.fingerprint()
 
 
-def test_pairs_by_split(tmp_path: Path) -> None:
+def test_pairs_by_split(tmp_path):
     path = save(tmp_path, x_train=X, y_train=Y, x_test=X[:2] + 1, y_test=[0, 1])
     train, test = load(str(path), "train"), load(str(path), "test")
     np.testing.assert_array_equal(train.stored, X)
@@ -40,14 +38,14 @@ def test_pairs_by_split(tmp_path: Path) -> None:
     assert train.classes == test.classes == ("0", "1", "2"), "the splits of a file agree on the classes"
 
 
-def test_the_other_split_is_not_taken_instead(tmp_path: Path) -> None:
+def test_the_other_split_is_not_taken_instead(tmp_path):
     path = save(tmp_path, x_train=X, y_train=Y)
     with pytest.raises(DataError, match=r"x_test/y_test.*x_train, y_train"):
         load(str(path), "test")
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.bool_, np.float16, np.float64, ">f4"])
-def test_values_are_used_as_they_are(tmp_path: Path, dtype: object) -> None:
+def test_values_are_used_as_they_are(tmp_path, dtype):
     values = (X * 20).astype(dtype)  # type: ignore[call-overload]
     dataset = load(str(save(tmp_path, x=values, y=Y)))
     assert dataset.scale == 1
@@ -57,7 +55,7 @@ def test_values_are_used_as_they_are(tmp_path: Path, dtype: object) -> None:
 
 
 @pytest.mark.parametrize("names", [["cat", "dog", "éléphant", "fly"], [b"cat", b"dog", b"ant", b"fly"]])
-def test_class_names(tmp_path: Path, names: list[object]) -> None:
+def test_class_names(tmp_path, names):
     dataset = load(str(save(tmp_path, x=X, y=Y, classes=names)))
     assert len(dataset.classes) == 4
     assert dataset.classes[:2] == ("cat", "dog")
@@ -66,7 +64,7 @@ def test_class_names(tmp_path: Path, names: list[object]) -> None:
 @pytest.mark.parametrize(
     "labels", [[0.0, 2.0, 1.0], np.array([0, 2, 1], np.uint8), np.array([0, 2, 1], np.float16)]
 )
-def test_whole_labels_of_any_type(tmp_path: Path, labels: object) -> None:
+def test_whole_labels_of_any_type(tmp_path, labels):
     dataset = load(str(save(tmp_path, x=X, y=labels)))
     assert dataset.labels.dtype == np.int64
     assert dataset.labels.tolist() == [0, 2, 1]
@@ -97,14 +95,14 @@ def test_whole_labels_of_any_type(tmp_path: Path, labels: object) -> None:
         ({"x": X.astype(np.float64) * 1e300, "y": Y}, r"float32.*'x'.*1e\+300.*\b0\b.*\(1,\)"),
     ],
 )
-def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, object], named: str) -> None:
+def test_wrong_arrays_are_named(tmp_path, arrays, named):
     path = save(tmp_path, **arrays)
     with pytest.raises(DataError, match=rf"data\.npz.*{named}"):
         load(f"npz:{path}")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_first_value_that_is_not_finite_is_named(tmp_path: Path, value: float) -> None:
+def test_first_value_that_is_not_finite_is_named(tmp_path, value):
     images = np.zeros((3, 1, 2, 2))
     images[1, 0, 1, 0] = images[2, 0, 0, 0] = value
     with pytest.raises(DataError, match=rf"'x'.*{value}.*\b1\b.*\(0, 1, 0\)"):
@@ -112,14 +110,14 @@ def test_first_value_that_is_not_finite_is_named(tmp_path: Path, value: float) -
 
 
 @pytest.mark.parametrize("key", ["x", "y", "classes"])
-def test_object_arrays_are_refused(tmp_path: Path, key: str) -> None:
+def test_object_arrays_are_refused(tmp_path, key):
     objects = np.array([[1], [1, 2], None], dtype=object)
     path = save(tmp_path, **{"x": X, "y": Y, key: objects})
     with pytest.raises(DataError, match=rf"data\.npz.*'{key}'.*np\.savez"):
         load(str(path))
 
 
-def test_truncated_archive_is_refused(tmp_path: Path) -> None:
+def test_truncated_archive_is_refused(tmp_path):
     path = save(tmp_path, x=X, y=Y)
     content = path.read_bytes()
     for kept in (0, 1, 3, 4, 100, -30, -1):
@@ -128,7 +126,7 @@ def test_truncated_archive_is_refused(tmp_path: Path) -> None:
             load(str(path))
 
 
-def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
+def test_flipped_bytes_never_escape_as_another_exception(tmp_path):
     path = save(tmp_path, x=X, y=Y)
     original = path.read_bytes()
     messages: list[str] = []
@@ -144,7 +142,7 @@ def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None
     assert all("data.npz" in message for message in messages)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"absent\.npz"):
         load(str(tmp_path / "absent.npz"))
     single = tmp_path / "single.npy"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ def small(**changes: object) -> Dataset:
     return Dataset(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_inputs_are_scaled_float32() -> None:
+def test_inputs_are_scaled_float32():
     dataset = small()
     assert len(dataset) == 3
     assert dataset.input_shape == (1, 2, 2)
@@ -29,7 +27,7 @@ def test_inputs_are_scaled_float32() -> None:
     np.testing.assert_array_equal(dataset.inputs(slice(1, 3)), dataset.inputs(np.array([1, 2])))
 
 
-def test_taking_inputs_leaves_the_stored_values_alone() -> None:
+def test_taking_inputs_leaves_the_stored_values_alone():
     dataset = small(stored=np.ones((3, 2), np.float32), scale=1.0)
     dataset.inputs(slice(None))[:] = 7
     dataset.input(0)[:] = 7
@@ -37,7 +35,7 @@ def test_taking_inputs_leaves_the_stored_values_alone() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_index_outside_is_refused(index: int) -> None:
+def test_index_outside_is_refused(index):
     with pytest.raises(InvalidValueError, match=rf"small.*index.*0\.\.2.*{index}\b"):
         small().input(index)
 
@@ -55,18 +53,18 @@ def test_index_outside_is_refused(index: int) -> None:
         ({"labels": np.array([[0], [1], [0]])}, r"labels.*\(3, 1\)"),
     ],
 )
-def test_senseless_data_is_refused(changes: dict[str, object], named: str) -> None:
+def test_senseless_data_is_refused(changes, named):
     with pytest.raises(DataError, match=f"small.*{named}"):
         small(**changes)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_senseless_scale_is_refused(scale: float) -> None:
+def test_senseless_scale_is_refused(scale):
     with pytest.raises(InvalidValueError, match=f"small.*scale.*{scale}"):
         small(scale=scale)
 
 
-def test_fingerprint_is_of_the_contents() -> None:
+def test_fingerprint_is_of_the_contents():
     original = small()
     assert original.fingerprint() == small(name="other").fingerprint()
     changed = original.stored.copy()
@@ -81,7 +79,7 @@ def test_fingerprint_is_of_the_contents() -> None:
     assert len({dataset.fingerprint() for dataset in [original, *different]}) == 1 + len(different)
 
 
-def test_fingerprint_ignores_the_memory_layout() -> None:
+def test_fingerprint_ignores_the_memory_layout():
     original = small()
     strided = np.asfortranarray(original.stored)
     assert (

@@ -1,7 +1,5 @@
 """Every registered data set keeps the same promises, here on small files in its true format."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,9 +66,7 @@ WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
 
 
 @pytest.fixture(params=DATASETS.names())
-def loaded(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], datasets.Dataset]:
+def loaded(request, tmp_path, monkeypatch) -> Callable[[str], datasets.Dataset]:
     if request.param in WRITERS:
         WRITERS[request.param](tmp_path, monkeypatch)
 
@@ -84,9 +80,7 @@ def loaded(
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_inputs_have_one_shape_and_labels_name_classes(
-    loaded: Callable[[str], datasets.Dataset], split: str
-) -> None:
+def test_inputs_have_one_shape_and_labels_name_classes(loaded, split):
     data = loaded(split)
     assert data.name in DATASETS
     assert len(data) == len(data.stored) == len(data.labels) > 0
@@ -105,15 +99,13 @@ def test_inputs_have_one_shape_and_labels_name_classes(
         assert np.abs(steps - np.rint(steps)).max() < 1e-4
 
 
-def test_splits_mean_the_same_classes_and_are_told_apart(loaded: Callable[[str], datasets.Dataset]) -> None:
+def test_splits_mean_the_same_classes_and_are_told_apart(loaded):
     train, test = (loaded(split) for split in ("train", "test"))
     assert (train.classes, train.input_shape, train.scale) == (test.classes, test.input_shape, test.scale)
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_fingerprint_is_that_of_the_content(
-    loaded: Callable[[str], datasets.Dataset], split: str
-) -> None:
+def test_the_fingerprint_is_that_of_the_content(loaded, split):
     data = loaded(split)
     assert data.fingerprint() == loaded(split).fingerprint()
     fewer = data.first(len(data) - 1)
@@ -122,7 +114,7 @@ def test_the_fingerprint_is_that_of_the_content(
     assert np.array_equal(fewer.input(0), data.input(0))
 
 
-def test_what_is_handed_out_can_be_written_on_without_harm(loaded: Callable[[str], datasets.Dataset]) -> None:
+def test_what_is_handed_out_can_be_written_on_without_harm(loaded):
     data = loaded("test")
     before = data.fingerprint()
     data.inputs([0])[...] = -1.0
@@ -131,9 +123,7 @@ def test_what_is_handed_out_can_be_written_on_without_harm(loaded: Callable[[str
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
-def test_missing_files_are_named_with_where_they_were_sought(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_files_are_named_with_where_they_were_sought(name, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=str(tmp_path)):
         load(name, "test", tmp_path)
 
@@ -147,9 +137,7 @@ def test_missing_files_are_named_with_where_they_were_sought(
         ("digits", ("sklearn",), r"digits.*scikit-learn.*smoothcert\[quickstart\]"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(
-    spec: str, packages: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named_with_its_extra(spec, packages, named, tmp_path, monkeypatch):
     if packages != ("sklearn",):
         pytest.importorskip("PIL")
         WRITERS["kitti" if spec == "kitti" else "imagenet"](tmp_path, monkeypatch)

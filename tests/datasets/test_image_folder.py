@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ def write_image(path: Path, mode: str = "RGB", size: tuple[int, int] = (5, 4), s
     return pixels
 
 
-def test_classes_are_sorted_folders(tmp_path: Path) -> None:
+def test_classes_are_sorted_folders(tmp_path):
     dog = write_image(tmp_path / "dog" / "1.png", seed=1)
     cats = [write_image(tmp_path / "cat" / name, seed=seed) for seed, name in enumerate(["a.PNG", "b.bmp"])]
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
@@ -38,12 +36,12 @@ def test_classes_are_sorted_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "webp"])
-def test_common_formats_are_read(tmp_path: Path, suffix: str) -> None:
+def test_common_formats_are_read(tmp_path, suffix):
     write_image(tmp_path / "a" / f"image.{suffix}")
     assert load(f"folder:{tmp_path}").input_shape == (3, 4, 5)
 
 
-def test_all_grey_images_keep_one_channel(tmp_path: Path) -> None:
+def test_all_grey_images_keep_one_channel(tmp_path):
     grey = write_image(tmp_path / "a" / "1.png", "L")
     Image.new("1", (5, 4), 1).save(tmp_path / "a" / "2.png")
     dataset = load(f"folder:{tmp_path}")
@@ -52,7 +50,7 @@ def test_all_grey_images_keep_one_channel(tmp_path: Path) -> None:
     assert (dataset.stored[1] == 255).all()
 
 
-def test_one_colour_image_makes_all_rgb(tmp_path: Path) -> None:
+def test_one_colour_image_makes_all_rgb(tmp_path):
     grey = write_image(tmp_path / "a" / "1.png", "L")
     write_image(tmp_path / "a" / "2.png", "RGBA")
     palette = Image.fromarray(write_image(tmp_path / "a" / "3.png")).quantize(4)
@@ -64,7 +62,7 @@ def test_one_colour_image_makes_all_rgb(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("test_folder", ["test", "val"])
-def test_split_folders(tmp_path: Path, test_folder: str) -> None:
+def test_split_folders(tmp_path, test_folder):
     write_image(tmp_path / "train" / "a" / "1.png", seed=1)
     write_image(tmp_path / "train" / "b" / "1.png", seed=2)
     write_image(tmp_path / "train" / "c" / "1.png", seed=3)
@@ -76,14 +74,14 @@ def test_split_folders(tmp_path: Path, test_folder: str) -> None:
     np.testing.assert_array_equal(test.stored[0].transpose(1, 2, 0), only)
 
 
-def test_other_size_is_named(tmp_path: Path) -> None:
+def test_other_size_is_named(tmp_path):
     write_image(tmp_path / "a" / "1.png", size=(5, 4))
     write_image(tmp_path / "b" / "2.png", size=(4, 5))
     with pytest.raises(DataError, match=r"2\.png: .*5x4.*1\.png.*4x5"):
         load(f"folder:{tmp_path}")
 
 
-def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+def test_sixteen_bits_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
     Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "a" / "1.png")
     with pytest.raises(DataError, match=r"1\.png: .*I;16"):
@@ -91,7 +89,7 @@ def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 10, 60, -20])
-def test_unreadable_image_is_named(tmp_path: Path, kept: int) -> None:
+def test_unreadable_image_is_named(tmp_path, kept):
     write_image(tmp_path / "a" / "1.png")
     write_image(tmp_path / "a" / "2.png")
     content = (tmp_path / "a" / "2.png").read_bytes()
@@ -100,7 +98,7 @@ def test_unreadable_image_is_named(tmp_path: Path, kept: int) -> None:
         load(f"folder:{tmp_path}")
 
 
-def test_wrong_layouts_are_explained(tmp_path: Path) -> None:
+def test_wrong_layouts_are_explained(tmp_path):
     with pytest.raises(DataError, match=f"folder:{tmp_path / 'absent'}"):
         load(f"folder:{tmp_path / 'absent'}")
     with pytest.raises(DataError, match=f"folder:{tmp_path}"):

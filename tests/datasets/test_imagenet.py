@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ def write_image(path: Path, width: int = 40, height: int = 30, seed: int = 0) ->
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     """Two classes to train on, and a validation set that lacks the first but has a third."""
     for seed, name in enumerate([f"{TENCH}/b.JPEG", f"{TENCH}/a.JPEG", f"{CRANE}/c.JPEG"]):
         write_image(tmp_path / "train" / name, seed=seed)
@@ -35,7 +33,7 @@ def names_of(dataset: Dataset) -> list[str]:
 
 
 @pytest.mark.parametrize("subfolder", [".", "imagenet"])
-def test_pixels_are_those_of_the_middle(tmp_path: Path, subfolder: str) -> None:
+def test_pixels_are_those_of_the_middle(tmp_path, subfolder):
     pixels = write_image(tmp_path / subfolder / "val" / TENCH / "1.JPEG", 500, 375)
     dataset = load("imagenet", "test", tmp_path)
     assert (dataset.name, dataset.input_shape, dataset.scale) == ("imagenet", (3, 224, 224), 1 / 255)
@@ -44,7 +42,7 @@ def test_pixels_are_those_of_the_middle(tmp_path: Path, subfolder: str) -> None:
     assert_nearly(dataset.input(0).transpose(1, 2, 0) * 255, expected)
 
 
-def test_labels_mean_the_same_in_both_splits(root: Path) -> None:
+def test_labels_mean_the_same_in_both_splits(root):
     train, test = load("imagenet", "train", root), load("imagenet", "test", root)
     assert train.classes == test.classes == (TENCH, CRANE, MACHINE)
     assert names_of(train) == [f"train/{TENCH}/a.JPEG", f"train/{TENCH}/b.JPEG", f"train/{CRANE}/c.JPEG"]
@@ -53,7 +51,7 @@ def test_labels_mean_the_same_in_both_splits(root: Path) -> None:
     assert test.labels.tolist() == [1, 2]
 
 
-def test_mapping_names_and_numbers_the_classes(root: Path) -> None:
+def test_mapping_names_and_numbers_the_classes(root):
     (root / "LOC_synset_mapping.txt").write_text(MAPPING + "\n", encoding="utf-8")
     test = load("imagenet", "test", root)
     assert test.classes == ("tench", f"crane ({CRANE})", "tabby", f"crane ({MACHINE})")
@@ -70,20 +68,20 @@ def test_mapping_names_and_numbers_the_classes(root: Path) -> None:
         (f"{TENCH} tench\n{CRANE} caf\xe9\n", "UTF-8"),
     ],
 )
-def test_damaged_mapping_is_explained(root: Path, text: str, named: str) -> None:
+def test_damaged_mapping_is_explained(root, text, named):
     (root / "LOC_synset_mapping.txt").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=rf"LOC_synset_mapping\.txt.*{named}"):
         load("imagenet", "test", root)
 
 
-def test_class_outside_the_mapping_is_named(root: Path) -> None:
+def test_class_outside_the_mapping_is_named(root):
     (root / "LOC_synset_mapping.txt").write_text(f"{TENCH} tench\n{CRANE} crane\n", encoding="utf-8")
     assert load("imagenet", "train", root).classes == ("tench", "crane")
     with pytest.raises(DataError, match=rf"val: .*LOC_synset_mapping\.txt.*{MACHINE}"):
         load("imagenet", "test", root)
 
 
-def test_other_files_are_passed_over(root: Path) -> None:
+def test_other_files_are_passed_over(root):
     (root / "val" / CRANE / "notes.txt").write_text("no image")
     (root / "val" / CRANE / ".hidden.JPEG").write_text("no image")
     (root / "val" / ".cache").mkdir()
@@ -91,7 +89,7 @@ def test_other_files_are_passed_over(root: Path) -> None:
     assert len(load("imagenet", "test", root)) == 2
 
 
-def test_one_split_is_enough(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_one_split_is_enough(root, tmp_path_factory):
     alone = tmp_path_factory.mktemp("alone")
     (root / "val").rename(alone / "val")
     assert load("imagenet", "test", alone).classes == (CRANE, MACHINE)
@@ -101,19 +99,19 @@ def test_one_split_is_enough(root: Path, tmp_path_factory: pytest.TempPathFactor
         load("imagenet", "test", root)
 
 
-def test_images_not_sorted_into_classes_are_explained(tmp_path: Path) -> None:
+def test_images_not_sorted_into_classes_are_explained(tmp_path):
     write_image(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
     with pytest.raises(DataError, match=r"val: "):
         load("imagenet", "test", tmp_path)
 
 
-def test_odd_folders_are_named(root: Path) -> None:
+def test_odd_folders_are_named(root):
     (root / "val" / "cats").mkdir()
     with pytest.raises(DataError, match=r"val: .*'cats'"):
         load("imagenet", "test", root)
 
 
-def test_class_without_images_is_named(root: Path) -> None:
+def test_class_without_images_is_named(root):
     (root / "val" / TENCH).mkdir()
     (root / "val" / TENCH / f"{TENCH}.tar").write_bytes(b"packed")
     with pytest.raises(DataError, match=f"val/{TENCH}: "):

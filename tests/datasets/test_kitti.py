@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +36,7 @@ def labels_by_id(root: Path) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("subfolder", [".", "kitti", "KITTI", "Kitti/raw"])
-def test_whole_image_is_resized(tmp_path: Path, subfolder: str) -> None:
+def test_whole_image_is_resized(tmp_path, subfolder):
     pixels = {
         index: write_scene(tmp_path / subfolder, index, "Car", size=(1242, 375 - index)) for index in (0, 1)
     }
@@ -49,7 +47,7 @@ def test_whole_image_is_resized(tmp_path: Path, subfolder: str) -> None:
     assert_nearly(dataset.input(0).transpose(1, 2, 0) * 255, resized(pixels[index], 224, 224))
 
 
-def test_label_is_the_dominant_class(tmp_path: Path) -> None:
+def test_label_is_the_dominant_class(tmp_path):
     write_scene(tmp_path, 1, "Pedestrian", "Car", "Pedestrian", "Car", "Pedestrian", "Pedestrian")
     write_scene(tmp_path, 2, "Cyclist", "DontCare", "DontCare", "DontCare")
     write_scene(tmp_path, 3, "Misc", "Tram", "Tram", "Person_sitting")
@@ -67,17 +65,17 @@ def test_label_is_the_dominant_class(tmp_path: Path) -> None:
         (CLASSES[::-1], "Car"),
     ],
 )
-def test_a_tie_goes_to_the_earlier_class(tmp_path: Path, kinds: tuple[str, ...], winner: str) -> None:
+def test_a_tie_goes_to_the_earlier_class(tmp_path, kinds, winner):
     for index in (0, 1):
         write_scene(tmp_path, index, *kinds)
     assert labels_by_id(tmp_path) == {0: winner, 1: winner}
 
 
-def test_classes_are_kittis_in_order() -> None:
+def test_classes_are_kittis_in_order():
     assert CLASSES == ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 
 
-def test_split_is_disjoint_complete_and_fixed(tmp_path: Path) -> None:
+def test_split_is_disjoint_complete_and_fixed(tmp_path):
     for index in range(43):
         write_scene(tmp_path, index, "DontCare" if index in (5, 20, 30) else "Car")
     train, test = (ids_of(load("kitti", split, tmp_path)) for split in ("train", "test"))
@@ -90,7 +88,7 @@ def test_split_is_disjoint_complete_and_fixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 9, 10, 11])
-def test_both_splits_have_images(tmp_path: Path, count: int) -> None:
+def test_both_splits_have_images(tmp_path, count):
     for index in range(count):
         write_scene(tmp_path, index, "Car")
     train, test = (len(load("kitti", split, tmp_path)) for split in ("train", "test"))
@@ -99,14 +97,14 @@ def test_both_splits_have_images(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("Car",), ("DontCare",)])
-def test_too_few_images_are_refused(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+def test_too_few_images_are_refused(tmp_path, kinds):
     write_scene(tmp_path, 0, *kinds)
     found = int(kinds == ("Car",))
     with pytest.raises(DataError, match=rf"image_2: .*\b{found}\b"):
         load("kitti", "train", tmp_path)
 
 
-def test_missing_files_are_explained(tmp_path: Path) -> None:
+def test_missing_files_are_explained(tmp_path):
     with pytest.raises(DataError, match=r"kitti: .*training/image_2/.*training/label_2/.*--data-dir"):
         load("kitti", "test", tmp_path)
     write_scene(tmp_path, 0, "Car")
@@ -126,7 +124,7 @@ def test_missing_files_are_explained(tmp_path: Path) -> None:
         (f"car {BOX}", "Car, .*Misc, DontCare.*'car'"),
     ],
 )
-def test_malformed_line_is_named(tmp_path: Path, line: str, named: str) -> None:
+def test_malformed_line_is_named(tmp_path, line, named):
     write_scene(tmp_path, 0, "Car")
     write_scene(tmp_path, 1, "Car")
     text = label_text("Car", "Van") + line + "\n"
@@ -135,14 +133,14 @@ def test_malformed_line_is_named(tmp_path: Path, line: str, named: str) -> None:
         load("kitti", "train", tmp_path)
 
 
-def test_labels_that_are_no_text_are_named(tmp_path: Path) -> None:
+def test_labels_that_are_no_text_are_named(tmp_path):
     write_scene(tmp_path, 0, "Car")
     (tmp_path / "training" / "label_2" / "000000.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"000000\.txt: "):
         load("kitti", "train", tmp_path)
 
 
-def test_fingerprint(tmp_path: Path) -> None:
+def test_fingerprint(tmp_path):
     for index in range(3):
         write_scene(tmp_path, index, "Car")
     original = load("kitti", "train", tmp_path).fingerprint()

@@ -1,7 +1,5 @@
 """Images on disk: decoded when they are taken, or a little ahead of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ NAMES = [f"{index}.png" for index in range(5)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     for seed, name in enumerate(NAMES):
         write_picture(tmp_path / name, picture(20 + seed, 14, seed))
     return tmp_path
@@ -36,7 +34,7 @@ def dataset(folder: Path, **changes: object) -> Dataset:
     return Dataset(**{**fields, "scale": 1 / 255, **changes})  # type: ignore[arg-type]
 
 
-def test_it_looks_like_the_array_it_stands_for(folder: Path) -> None:
+def test_it_looks_like_the_array_it_stands_for(folder):
     lazy = images(folder)
     whole = lazy[:]
     assert (len(lazy), lazy.shape, lazy.ndim, lazy.size, lazy.dtype) == (
@@ -67,28 +65,26 @@ def test_it_looks_like_the_array_it_stands_for(folder: Path) -> None:
     ],
     ids=str,
 )
-def test_indexing_is_that_of_an_array(folder: Path, indices: object) -> None:
+def test_indexing_is_that_of_an_array(folder, indices):
     lazy = images(folder)
     np.testing.assert_array_equal(lazy[indices], lazy[:][indices])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("indices", "outside"), [(5, 5), ([0, 5], 5), (np.array([-6]), -6)], ids=str)
-def test_index_outside_is_refused(folder: Path, indices: object, outside: int) -> None:
+def test_index_outside_is_refused(folder, indices, outside):
     with pytest.raises(IndexError, match=rf"{outside}\b"):
         images(folder)[indices]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("processors", [None, 1, 64])
-def test_threads_change_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, processors: int | None
-) -> None:
+def test_threads_change_nothing(folder, monkeypatch, processors):
     one_by_one = np.stack([images(folder)[index] for index in range(5)])
     monkeypatch.setattr("os.cpu_count", lambda: processors)
     np.testing.assert_array_equal(images(folder)[:], one_by_one)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1242, 375), (100, 300), (224, 224)])
-def test_squeeze_keeps_the_whole_image(tmp_path: Path, width: int, height: int) -> None:
+def test_squeeze_keeps_the_whole_image(tmp_path, width, height):
     pixels = write_picture(tmp_path / "1.png", picture(width, height))
     stored = images(tmp_path, 224, ["1.png"])[0]
     assert_nearly(stored.transpose(1, 2, 0), resized(pixels, 224, 224))
@@ -104,9 +100,7 @@ def test_squeeze_keeps_the_whole_image(tmp_path: Path, width: int, height: int) 
         ((100, 60), (426, 256), (101, 16)),  # small images are enlarged
     ],
 )
-def test_centre_crop_geometry(
-    tmp_path: Path, size: tuple[int, int], resized_to: tuple[int, int], corner: tuple[int, int]
-) -> None:
+def test_centre_crop_geometry(tmp_path, size, resized_to, corner):
     pixels = write_picture(tmp_path / "1.png", picture(*size))
     stored = LazyImages.of(tmp_path, ["1.png"], CentreCrop(256, 224))[0].transpose(1, 2, 0)
     left, top = corner
@@ -115,7 +109,7 @@ def test_centre_crop_geometry(
         np.testing.assert_array_equal(stored, pixels[top : top + 224, left : left + 224])
 
 
-def test_every_mode_of_8_bits_becomes_rgb(tmp_path: Path) -> None:
+def test_every_mode_of_8_bits_becomes_rgb(tmp_path):
     colours = Image.fromarray(picture(8, 8))
     colours.convert("L").save(tmp_path / "grey.png")
     colours.convert("RGBA").save(tmp_path / "clear.png")
@@ -126,13 +120,13 @@ def test_every_mode_of_8_bits_becomes_rgb(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored[1], np.asarray(colours).transpose(2, 0, 1))
 
 
-def test_more_than_8_bits_are_refused(tmp_path: Path) -> None:
+def test_more_than_8_bits_are_refused(tmp_path):
     Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "1.png")
     with pytest.raises(DataError, match=r"1\.png: .*I;16"):
         images(tmp_path, 8, ["1.png"])[0]
 
 
-def test_a_content_that_belies_its_suffix_is_read(tmp_path: Path) -> None:
+def test_a_content_that_belies_its_suffix_is_read(tmp_path):
     """ImageNet has such files."""
     names = [f"{index}.JPEG" for index in range(8)]
     for name in names:
@@ -141,7 +135,7 @@ def test_a_content_that_belies_its_suffix_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 10, 60, -20])
-def test_damage_is_seen_only_when_the_image_is_taken(folder: Path, kept: int) -> None:
+def test_damage_is_seen_only_when_the_image_is_taken(folder, kept):
     damaged = folder / "3.png"
     damaged.write_bytes(damaged.read_bytes()[:kept])
     data = dataset(folder)
@@ -155,7 +149,7 @@ def test_damage_is_seen_only_when_the_image_is_taken(folder: Path, kept: int) ->
         data.input(3)
 
 
-def test_truncated_jpeg_is_refused(tmp_path: Path) -> None:
+def test_truncated_jpeg_is_refused(tmp_path):
     write_picture(tmp_path / "1.jpg", picture(64, 64))
     content = (tmp_path / "1.jpg").read_bytes()
     (tmp_path / "1.jpg").write_bytes(content[: len(content) // 2])
@@ -163,7 +157,7 @@ def test_truncated_jpeg_is_refused(tmp_path: Path) -> None:
         images(tmp_path, 8, ["1.jpg"])[0]
 
 
-def test_file_that_has_gone_is_named(folder: Path) -> None:
+def test_file_that_has_gone_is_named(folder):
     data = dataset(folder)
     (folder / "2.png").unlink()
     for take in (lambda: data.input(2), data.fingerprint):
@@ -172,7 +166,7 @@ def test_file_that_has_gone_is_named(folder: Path) -> None:
         assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
-def test_a_data_set_of_them(folder: Path) -> None:
+def test_a_data_set_of_them(folder):
     data = dataset(folder)
     assert data.input_shape == (3, 8, 8)
     assert data.value_range() == (0, 1)
@@ -186,7 +180,7 @@ def test_a_data_set_of_them(folder: Path) -> None:
         dataset(folder, stored=images(folder, names=[]), labels=np.zeros(0, np.int64))
 
 
-def test_the_first_ones_decode_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_ones_decode_nothing(folder, monkeypatch):
     data = dataset(folder)
     expected = data.inputs([0, 1])
     with monkeypatch.context() as patch:
@@ -197,9 +191,7 @@ def test_the_first_ones_decode_nothing(folder: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(first.inputs(slice(None)), expected)
 
 
-def test_fingerprint_is_stable_and_of_the_contents(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_fingerprint_is_stable_and_of_the_contents(folder, tmp_path_factory):
     original = dataset(folder).fingerprint()
     assert dataset(folder).fingerprint() == original
     moved = tmp_path_factory.mktemp("moved")
@@ -226,7 +218,7 @@ def test_fingerprint_is_stable_and_of_the_contents(
     assert len(seen) == 2 + len(different)
 
 
-def test_random_parts_have_the_published_sizes_shapes_and_places() -> None:
+def test_random_parts_have_the_published_sizes_shapes_and_places():
     generator = np.random.default_rng(0)
     width, height = 400, 300
     found = np.array([random_part(width, height, generator.random((TRIES, 4))) for _ in range(4000)])
@@ -248,7 +240,7 @@ def test_random_parts_have_the_published_sizes_shapes_and_places() -> None:
     assert 0.45 < np.mean(left[room] / (width - wide)[room]) < 0.55
 
 
-def test_a_part_that_never_fits_is_the_middle_of_a_near_shape() -> None:
+def test_a_part_that_never_fits_is_the_middle_of_a_near_shape():
     large = np.full((TRIES, 4), 0.999)
     assert random_part(1000, 10, large) == (493, 0, 506, 10)
     assert random_part(10, 1000, large) == (0, 493, 10, 506)
@@ -258,7 +250,7 @@ def test_a_part_that_never_fits_is_the_middle_of_a_near_shape() -> None:
         assert 0 <= top < bottom <= height
 
 
-def test_parts_are_cut_from_the_file_and_made_to_size(folder: Path) -> None:
+def test_parts_are_cut_from_the_file_and_made_to_size(folder):
     draws = np.random.default_rng(1).random((5, TRIES, 4))
     found = images(folder, 6).parts(slice(None), draws)
     for seed in range(5):
@@ -268,14 +260,14 @@ def test_parts_are_cut_from_the_file_and_made_to_size(folder: Path) -> None:
         assert_nearly(found[seed].transpose(1, 2, 0), expected)
 
 
-def test_a_data_set_gives_parts_in_its_units(folder: Path) -> None:
+def test_a_data_set_gives_parts_in_its_units(folder):
     draws = np.random.default_rng(1).random((2, TRIES, 4))
     given = dataset(folder).parts(np.array([3, 1]), draws)
     assert given.dtype == np.float32
     assert np.array_equal(given, images(folder).parts(np.array([3, 1]), draws).astype(np.float32) / 255)
 
 
-def test_parts_of_what_is_kept_at_its_size_are_refused() -> None:
+def test_parts_of_what_is_kept_at_its_size_are_refused():
     arrays = Dataset("arrays", np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int64), ("a",))
     with pytest.raises(InvalidValueError, match=r"random_crops.*arrays"):
         arrays.parts([0], np.zeros((1, TRIES, 4)))
@@ -283,9 +275,7 @@ def test_parts_of_what_is_kept_at_its_size_are_refused() -> None:
 
 @pytest.mark.parametrize("recipe", [CentreCrop(256, 224), Squeeze(224)])
 @pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1)])
-def test_a_strip_takes_little_memory(
-    tmp_path: Path, recipe: CentreCrop | Squeeze, size: tuple[int, int]
-) -> None:
+def test_a_strip_takes_little_memory(tmp_path, recipe, size):
     """Resized whole, the first took gigabytes: a header of 100 bytes is enough to claim it."""
     Image.new("L", size, 77).save(tmp_path / "strip.png")
     with process_within(300):
@@ -293,7 +283,7 @@ def test_a_strip_takes_little_memory(
     assert (batch == 77).all()
 
 
-def test_long_sides_are_refused(tmp_path: Path) -> None:
+def test_long_sides_are_refused(tmp_path):
     Image.new("1", (2**16 + 1, 1)).save(tmp_path / "strip.png")
     with pytest.raises(DataError, match=rf"strip\.png.*\b{2**16 + 1}x1\b.*\b{2**16}\b"):
         LazyImages.of(tmp_path, ["strip.png"], Squeeze(8))[:]
@@ -334,7 +324,7 @@ def pictures(stored: Slow) -> Dataset:
     return Dataset("pictures", stored, np.zeros(20, np.int64), ("a", "b"), 1 / 255)
 
 
-def test_the_order_is_that_of_the_keys_however_long_each_takes() -> None:
+def test_the_order_is_that_of_the_keys_however_long_each_takes():
     for threads in (1, 4):
         found = list(
             read_ahead([3, 1, 2, 0], lambda key: Slow()[slice(key, None)].max(), ahead=3, threads=threads)
@@ -345,7 +335,7 @@ def test_the_order_is_that_of_the_keys_however_long_each_takes() -> None:
 
 
 @pytest.mark.parametrize(("ahead", "threads"), [(0, 1), (1, 1), (3, 2), (5, 8)])
-def test_no_more_is_begun_than_allowed(ahead: int, threads: int) -> None:
+def test_no_more_is_begun_than_allowed(ahead, threads):
     stored, handed = Slow(), 0
     reading = read_ahead(range(20), lambda key: stored[slice(key, key + 1)], ahead=ahead, threads=threads)
     for _ in reading:
@@ -355,7 +345,7 @@ def test_no_more_is_begun_than_allowed(ahead: int, threads: int) -> None:
     assert handed == 20
 
 
-def test_keys_are_taken_no_earlier_than_needed() -> None:
+def test_keys_are_taken_no_earlier_than_needed():
     taken = []
 
     def keys() -> Iterator[int]:
@@ -369,7 +359,7 @@ def test_keys_are_taken_no_earlier_than_needed() -> None:
     reading.close()
 
 
-def test_an_error_comes_at_its_own_place_and_threads_end() -> None:
+def test_an_error_comes_at_its_own_place_and_threads_end():
     reading = pictures(Slow(torn=7)).each(range(20))
     for index in range(7):
         assert next(reading)[0] == index
@@ -378,7 +368,7 @@ def test_an_error_comes_at_its_own_place_and_threads_end() -> None:
     assert reading_threads() == []
 
 
-def test_threads_end_when_the_consumer_leaves() -> None:
+def test_threads_end_when_the_consumer_leaves():
     reading = pictures(Slow()).each(range(20))
     next(reading)
     assert reading_threads()
@@ -386,7 +376,7 @@ def test_threads_end_when_the_consumer_leaves() -> None:
     assert reading_threads() == []
 
 
-def test_inputs_are_the_same_as_one_by_one() -> None:
+def test_inputs_are_the_same_as_one_by_one():
     data = pictures(Slow())
     for index, x in data.each([5, 19, 0]):
         assert np.array_equal(x, data.input(index))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -27,7 +25,7 @@ def registered_in(source: str) -> list[str]:
 
 
 @pytest.mark.system
-def test_importing_registers_every_data_set_and_brings_in_no_optional_package() -> None:
+def test_importing_registers_every_data_set_and_brings_in_no_optional_package():
     """In a fresh interpreter, where no other test can have imported a file that the package forgets."""
     defined = [
         name for file in sorted(PACKAGE.glob("*.py")) for name in registered_in(file.read_text("utf-8"))
@@ -42,7 +40,7 @@ def test_importing_registers_every_data_set_and_brings_in_no_optional_package() 
     assert not {"torch", "sklearn", "PIL", "scipy"} & set(imported)
 
 
-def test_unknown_name_lists_the_known_ones_and_the_forms() -> None:
+def test_unknown_name_lists_the_known_ones_and_the_forms():
     with pytest.raises(InvalidValueError, match=r"'mnits'.*'mnist'") as caught:
         load("mnits")
     for known in [*datasets.DATASETS.names(), "folder:PATH", "npz:PATH"]:
@@ -50,37 +48,37 @@ def test_unknown_name_lists_the_known_ones_and_the_forms() -> None:
 
 
 @pytest.mark.parametrize("spec", ["", ":", "http://somewhere", "Folder:x", "a:b", "nul\0l"])
-def test_other_text_is_an_unknown_name(spec: str) -> None:
+def test_other_text_is_an_unknown_name(spec):
     with pytest.raises(InvalidValueError, match="npz:PATH") as caught:
         load(spec)
     assert repr(spec) in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
-def test_form_without_path_is_refused(kind: str) -> None:
+def test_form_without_path_is_refused(kind):
     with pytest.raises(InvalidValueError, match=f"'{kind}:'.*{kind}:PATH"):
         load(f"{kind}:")
 
 
 @pytest.mark.parametrize("split", ["", "val", "Test", "validation"])
-def test_unknown_split_is_refused(split: str) -> None:
+def test_unknown_split_is_refused(split):
     with pytest.raises(InvalidValueError, match=f"split.*train, test.*'{split}'"):
         load("digits", split)
 
 
-def test_name_wins_over_a_folder_called_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_wins_over_a_folder_called_the_same(tmp_path, monkeypatch):
     (tmp_path / "mnist").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"mnist.*t10k"):
         load("mnist")
 
 
-def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     np.savez(tmp_path / "data.npz", x=np.zeros((2, 3)), y=[0, 1])
     assert len(load("~/data.npz")) == len(load("npz:~/data.npz")) == 2
 
 
-def test_failure_of_the_file_system_is_a_data_error() -> None:
+def test_failure_of_the_file_system_is_a_data_error():
     with pytest.raises(DataError, match=rf"npz:{'x' * 5000}"):
         load(f"npz:{'x' * 5000}")

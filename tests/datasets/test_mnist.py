@@ -1,10 +1,7 @@
 """MNIST and Fashion-MNIST, and the idx files that they are kept in."""
 
-from __future__ import annotations
-
 import gzip
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,9 +25,7 @@ from .files import idx_bytes, shared_data, write_mnist
     ],
 )
 @pytest.mark.parametrize("by_variable", [True, False])
-def test_found_in_every_documented_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, subfolder: str, by_variable: bool
-) -> None:
+def test_found_in_every_documented_place(tmp_path, monkeypatch, name, subfolder, by_variable):
     images, labels = write_mnist(tmp_path / subfolder)
     if by_variable:
         monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path))
@@ -44,16 +39,14 @@ def test_found_in_every_documented_place(
     assert dataset.labels.dtype == np.int64
 
 
-def test_splits_are_different_files(tmp_path: Path) -> None:
+def test_splits_are_different_files(tmp_path):
     train, _ = write_mnist(tmp_path, "train", count=5, seed=1, gzipped=False)
     test, _ = write_mnist(tmp_path, "test", count=3, seed=2)
     np.testing.assert_array_equal(load("mnist", "train", tmp_path).stored[:, 0], train)
     np.testing.assert_array_equal(load("mnist", "test", tmp_path).stored[:, 0], test)
 
 
-def test_fashion_mnist_falls_back_on_the_debian_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fashion_mnist_falls_back_on_the_debian_package(tmp_path, monkeypatch):
     images, _ = write_mnist(tmp_path / "debian")
     np.testing.assert_array_equal(load("fashion-mnist").stored[:, 0], images)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "empty"))
@@ -62,52 +55,52 @@ def test_fashion_mnist_falls_back_on_the_debian_package(
         load("fashion-mnist", root=tmp_path / "empty")
 
 
-def test_missing_files_list_the_places_and_the_remedy(tmp_path: Path) -> None:
+def test_missing_files_list_the_places_and_the_remedy(tmp_path):
     with pytest.raises(DataError) as caught:
         load("mnist", root=tmp_path)
     for part in [tmp_path, tmp_path / "mnist", tmp_path / "MNIST/raw", "--data-dir", "SMOOTHCERT_DATA"]:
         assert str(part) in str(caught.value)
 
 
-def test_nowhere_to_look_says_so() -> None:
+def test_nowhere_to_look_says_so():
     with pytest.raises(DataError, match=r"mnist.*SMOOTHCERT_DATA.*--data-dir"):
         load("mnist")
 
 
-def test_images_without_labels_are_not_enough(tmp_path: Path) -> None:
+def test_images_without_labels_are_not_enough(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match="t10k-labels-idx1-ubyte"):
         load("mnist", root=tmp_path)
 
 
-def test_wrong_image_size_is_named(tmp_path: Path) -> None:
+def test_wrong_image_size_is_named(tmp_path):
     write_mnist(tmp_path, side=27)
     with pytest.raises(DataError, match=r"t10k-images.*28x28.*27x27"):
         load("mnist", root=tmp_path)
 
 
-def test_counts_must_agree(tmp_path: Path) -> None:
+def test_counts_must_agree(tmp_path):
     write_mnist(tmp_path, count=6)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.zeros(5))))
     with pytest.raises(DataError, match=r"t10k-labels.*\b6\b.*\b5\b"):
         load("mnist", root=tmp_path)
 
 
-def test_label_above_nine_is_refused(tmp_path: Path) -> None:
+def test_label_above_nine_is_refused(tmp_path):
     write_mnist(tmp_path, count=2)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.array([3, 10]))))
     with pytest.raises(DataError, match=r"mnist.*label.*\b10\b.*\b1\b.*0\.\.9"):
         load("mnist", root=tmp_path)
 
 
-def test_empty_files_are_refused(tmp_path: Path) -> None:
+def test_empty_files_are_refused(tmp_path):
     write_mnist(tmp_path, count=0)
     with pytest.raises(DataError, match="mnist"):
         load("mnist", root=tmp_path)
 
 
-def test_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
+def test_mnist_is_not_taken_for_fashion_mnist(tmp_path):
     write_mnist(tmp_path, count=10)
     first_labels_of_mnist = np.array([7, 2, 1, 0, 4, 1, 4, 9, 5, 9])
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(first_labels_of_mnist)))
@@ -119,7 +112,7 @@ def test_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("split", "count", "first_labels"), [("train", 60000, [5, 0, 4, 1, 9]), ("test", 10000, [7, 2, 1, 0, 4])]
 )
-def test_real_mnist(split: str, count: int, first_labels: list[int]) -> None:
+def test_real_mnist(split, count, first_labels):
     dataset = load("mnist", split, shared_data())
     assert len(dataset) == count
     assert dataset.labels[:5].tolist() == first_labels
@@ -129,9 +122,7 @@ def test_real_mnist(split: str, count: int, first_labels: list[int]) -> None:
 @pytest.mark.parametrize(
     ("split", "count", "first_labels"), [("train", 60000, [9, 0, 0, 3, 0]), ("test", 10000, [9, 2, 1, 1, 6])]
 )
-def test_real_fashion_mnist(
-    monkeypatch: pytest.MonkeyPatch, split: str, count: int, first_labels: list[int]
-) -> None:
+def test_real_fashion_mnist(monkeypatch, split, count, first_labels):
     monkeypatch.undo()
     if not small_images.DEBIAN_PLACE.is_dir():
         pytest.skip("the Debian package dataset-fashion-mnist is not installed")
@@ -145,7 +136,7 @@ IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
 @pytest.mark.parametrize("name", ["images", "images.gz"])
 @pytest.mark.parametrize("gzipped", [True, False])
-def test_reads_plain_and_gzipped_whatever_the_name(tmp_path: Path, name: str, gzipped: bool) -> None:
+def test_reads_plain_and_gzipped_whatever_the_name(tmp_path, name, gzipped):
     path = tmp_path / name
     path.write_bytes(gzip.compress(idx_bytes(IMAGES)) if gzipped else idx_bytes(IMAGES))
     np.testing.assert_array_equal(read_idx(path, dimensions=3), IMAGES)
@@ -166,7 +157,7 @@ def test_reads_plain_and_gzipped_whatever_the_name(tmp_path: Path, name: str, gz
     ],
     ids=["empty", "dimensions", "type", "page", "header", "too short", "too long", "too large"],
 )
-def test_wrong_contents_are_named(tmp_path: Path, content: bytes, named: str, gzipped: bool) -> None:
+def test_wrong_contents_are_named(tmp_path, content, named, gzipped):
     path = tmp_path / "images"
     path.write_bytes(gzip.compress(content) if gzipped else content)
     with pytest.raises(DataError, match=f"images: .*{named}"):
@@ -174,7 +165,7 @@ def test_wrong_contents_are_named(tmp_path: Path, content: bytes, named: str, gz
 
 
 @pytest.mark.parametrize("kept", [2, 5, 15, 40, -8, -1])
-def test_truncated_gzip_is_refused(tmp_path: Path, kept: int) -> None:
+def test_truncated_gzip_is_refused(tmp_path, kept):
     noise = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(idx_bytes(noise))[:kept])
@@ -183,7 +174,7 @@ def test_truncated_gzip_is_refused(tmp_path: Path, kept: int) -> None:
 
 
 @pytest.mark.parametrize("position", [2, 15, -6])
-def test_damaged_gzip_is_refused(tmp_path: Path, position: int) -> None:
+def test_damaged_gzip_is_refused(tmp_path, position):
     content = bytearray(gzip.compress(idx_bytes(IMAGES)))
     content[position % len(content)] ^= 0xFF
     path = tmp_path / "images.gz"
@@ -192,6 +183,6 @@ def test_damaged_gzip_is_refused(tmp_path: Path, position: int) -> None:
         read_idx(path, dimensions=3)
 
 
-def test_unreadable_file_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path):
     with pytest.raises(DataError, match="absent: "):
         read_idx(tmp_path / "absent", dimensions=1)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -55,7 +53,7 @@ def write_svhn(path: Path, monkeypatch: pytest.MonkeyPatch, last_label: int = 2)
 
 
 @pytest.mark.parametrize("subfolder", [".", "cifar-10-batches-bin"])
-def test_binary_test_batch(tmp_path: Path, subfolder: str) -> None:
+def test_binary_test_batch(tmp_path, subfolder):
     pixels, labels = write_cifar_binary(tmp_path / subfolder / "test_batch.bin")
     dataset = load("cifar10", "test", tmp_path)
     assert dataset.name == "cifar10"
@@ -67,7 +65,7 @@ def test_binary_test_batch(tmp_path: Path, subfolder: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(1,), (2, 5), (1, 2, 3, 4, 5)])
-def test_any_train_batches_are_enough(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+def test_any_train_batches_are_enough(tmp_path, numbers):
     for number in numbers:
         write_cifar_binary(tmp_path / f"data_batch_{number}.bin", count=number, seed=number)
     dataset = load("cifar10", "train", tmp_path)
@@ -76,7 +74,7 @@ def test_any_train_batches_are_enough(tmp_path: Path, numbers: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("subfolder", [".", "cifar-10-batches-py"])
-def test_pickled_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subfolder: str) -> None:
+def test_pickled_batches(tmp_path, monkeypatch, subfolder):
     pixels, labels = cifar_batch(3, seed=5)
     content = python2_batch(pixels, labels.tolist())
     monkeypatch.setitem(CIFAR10_PICKLES, "data_batch_1", hashlib.md5(content).hexdigest())
@@ -95,7 +93,7 @@ class RunsCode:
         return os.mkdir, (str(self.marker),)
 
 
-def test_a_pickle_that_is_not_published_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_is_not_published_is_not_read(tmp_path, monkeypatch):
     """Not even one that would be harmless: its hash and the published one are named."""
     monkeypatch.setattr(small_images, "_BatchUnpickler", lambda *_, **__: pytest.fail("a pickle was read"))
     pixels, labels = cifar_batch(1, seed=0)
@@ -108,7 +106,7 @@ def test_a_pickle_that_is_not_published_is_not_read(tmp_path: Path, monkeypatch:
     assert not marker.exists()
 
 
-def test_the_unpickler_makes_nothing_but_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unpickler_makes_nothing_but_arrays(tmp_path, monkeypatch):
     """Even of a file whose hash is right."""
     marker = tmp_path / "ran"
     for content in (
@@ -125,19 +123,19 @@ def test_the_unpickler_makes_nothing_but_arrays(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("size", [0, 100, 3072, 2 * 3073 - 1])
-def test_wrong_length_is_named(tmp_path: Path, size: int) -> None:
+def test_wrong_length_is_named(tmp_path, size):
     (tmp_path / "test_batch.bin").write_bytes(bytes(size))
     with pytest.raises(DataError, match=rf"test_batch\.bin.*\b3073\b.*\b{size}\b"):
         load("cifar10", "test", tmp_path)
 
 
-def test_binary_label_above_nine_is_refused(tmp_path: Path) -> None:
+def test_binary_label_above_nine_is_refused(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(bytes(3073) + bytes([10]) + bytes(3072))
     with pytest.raises(DataError, match=r"test_batch\.bin.*0\.\.9.*\b10\b.*\b1\b"):
         load("cifar10", "test", tmp_path)
 
 
-def test_missing_batches_list_the_places(tmp_path: Path) -> None:
+def test_missing_batches_list_the_places(tmp_path):
     write_cifar_binary(tmp_path / "test_batch.bin")
     with pytest.raises(
         DataError, match=r"data_batch_1.*cifar-10-batches-bin.*cifar-10-batches-py.*--data-dir"
@@ -145,7 +143,7 @@ def test_missing_batches_list_the_places(tmp_path: Path) -> None:
         load("cifar10", "train", tmp_path)
 
 
-def test_real_cifar10() -> None:
+def test_real_cifar10():
     root = shared_data()
     test = load("cifar10", "test", root)
     assert len(test) == 10000
@@ -161,7 +159,7 @@ def test_real_cifar10() -> None:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("subfolder", [".", "svhn", "SVHN"])
-def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, subfolder: str) -> None:
+def test_svhn(tmp_path, monkeypatch, split, subfolder):
     images = write_svhn(tmp_path / subfolder / f"{split}_32x32.mat", monkeypatch)
     dataset = load("svhn", split, tmp_path)
     assert dataset.name == "svhn"
@@ -173,7 +171,7 @@ def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, subfo
     assert dataset.input(1)[2, 5, 7] == pytest.approx(images[1, 5, 7, 2] / 255)
 
 
-def test_svhn_of_another_hash_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svhn_of_another_hash_is_not_parsed(tmp_path, monkeypatch):
     path = tmp_path / "test_32x32.mat"
     write_svhn(path, monkeypatch)
     whole = path.read_bytes()
@@ -189,7 +187,7 @@ def test_svhn_of_another_hash_is_not_parsed(tmp_path: Path, monkeypatch: pytest.
         load("svhn", "test", tmp_path)
 
 
-def test_missing_svhn_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_svhn_is_explained(tmp_path, monkeypatch):
     write_svhn(tmp_path / "train_32x32.mat", monkeypatch)
     with pytest.raises(DataError, match=rf"svhn: .*test_32x32\.mat.*{tmp_path / 'svhn'}.*--data-dir"):
         load("svhn", "test", tmp_path)
@@ -200,7 +198,7 @@ def test_missing_svhn_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # Digits.
 
 
-def test_the_split_of_digits_is_the_documented_one() -> None:
+def test_the_split_of_digits_is_the_documented_one():
     bundled = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed").load_digits()
     train, test = load("digits", "train"), load("digits", "test")
     assert (len(train), len(test)) == (1297, 500)

@@ -1,7 +1,5 @@
 """Tables: types and codes of columns, splits, separators, and what is wrong with a file, by line and name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +39,7 @@ def both(spec: str) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([one.stored for one in splits]), np.concatenate([one.labels for one in splits])
 
 
-def test_columns_are_typed_and_categories_get_codes_in_order(tmp_path: Path) -> None:
+def test_columns_are_typed_and_categories_get_codes_in_order(tmp_path):
     data = load(written(tmp_path / "a.csv"), "train")
     assert data.columns == Columns(("age", "job", "code"), {"job": ("clerk", "nurse", "pilot")})
     assert data.classes == ("no", "yes")
@@ -53,7 +51,7 @@ def test_columns_are_typed_and_categories_get_codes_in_order(tmp_path: Path) -> 
     }
 
 
-def test_declared_columns_are_categories_and_ignored_ones_are_not_there(tmp_path: Path) -> None:
+def test_declared_columns_are_categories_and_ignored_ones_are_not_there(tmp_path):
     spec = written(tmp_path / "a.csv") + "&categorical=code&ignore=job"
     data = load(spec, "train")
     assert data.columns == Columns(("age", "code"), {"code": (1, 2, 3)})
@@ -62,7 +60,7 @@ def test_declared_columns_are_categories_and_ignored_ones_are_not_there(tmp_path
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_separators_are_found_in_the_header(separator: str, tmp_path: Path) -> None:
+def test_separators_are_found_in_the_header(separator, tmp_path):
     plain = load(written(tmp_path / "plain.csv"), "test")
     data = load(written(tmp_path / "other.csv", separator=separator), "test")
     assert np.array_equal(data.stored, plain.stored)
@@ -70,7 +68,7 @@ def test_separators_are_found_in_the_header(separator: str, tmp_path: Path) -> N
     assert np.array_equal(load(f"{data.name}&separator={named}", "test").stored, plain.stored)
 
 
-def test_quotes_byte_order_marks_and_blank_lines(tmp_path: Path) -> None:
+def test_quotes_byte_order_marks_and_blank_lines(tmp_path):
     path = tmp_path / "a.csv"
     lines = ['"age";"job";"y"', *(f'{age};"a;{age % 3}";"{"no" if age % 2 else "yes"}"' for age in range(20))]
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(lines).encode())
@@ -78,7 +76,7 @@ def test_quotes_byte_order_marks_and_blank_lines(tmp_path: Path) -> None:
     assert data.columns == Columns(("age", "job"), {"job": ("a;0", "a;1", "a;2")})
 
 
-def test_a_row_stays_in_its_split_when_others_come_and_go(tmp_path: Path) -> None:
+def test_a_row_stays_in_its_split_when_others_come_and_go(tmp_path):
     rng = np.random.default_rng(0)
     rows = [(f"{x:.6f}", f"k{c}", str(c % 2)) for x, c in zip(rng.random(400), rng.integers(5, size=400))]
     header = ("x", "kind", "y")
@@ -94,7 +92,7 @@ def test_a_row_stays_in_its_split_when_others_come_and_go(tmp_path: Path) -> Non
     assert len(load(written(tmp_path / "c.csv", twice), "test")) == 2 * len(first)
 
 
-def test_a_file_of_test_rows(tmp_path: Path) -> None:
+def test_a_file_of_test_rows(tmp_path):
     train = written(tmp_path / "a.csv")
     written(tmp_path / "b.csv", [ROWS[0], ("50", "baker", "2", "yes"), ("51", "clerk", "1", "no")])
     spec = f"{train}&test={tmp_path / 'b.csv'}"
@@ -106,7 +104,7 @@ def test_a_file_of_test_rows(tmp_path: Path) -> None:
     assert data.labels.tolist() == [1, 0]
 
 
-def test_a_table_as_a_model_has_it(tmp_path: Path) -> None:
+def test_a_table_as_a_model_has_it(tmp_path):
     stored, _ = both(written(tmp_path / "a.csv"))
     columns = Columns(("code", "job", "age"), {"code": (3, 2), "job": ("pilot", "clerk")})
     data = load(written(tmp_path / "a.csv"), "test").encoded_by(columns)
@@ -126,7 +124,7 @@ def test_a_table_as_a_model_has_it(tmp_path: Path) -> None:
     assert len(stored) == len(ROWS) - 1
 
 
-def test_frames_hold_what_the_file_says(tmp_path: Path) -> None:
+def test_frames_hold_what_the_file_says(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     spec = written(tmp_path / "a.csv") + "&categorical=code"
     table, target = as_frame(load(spec, "train"))
@@ -137,7 +135,7 @@ def test_frames_hold_what_the_file_says(tmp_path: Path) -> None:
         assert row.job == there.job or (pandas.isna(row.job) and pandas.isna(there.job))
 
 
-def test_parquet_has_the_types_of_the_file(tmp_path: Path) -> None:
+def test_parquet_has_the_types_of_the_file(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     pytest.importorskip("pyarrow", reason="smoothcert[parquet] is not installed")
     plain = load(written(tmp_path / "a.csv"), "train")
@@ -190,7 +188,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_wrong_is_named(fault: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(fault, tmp_path):
     rows, options, named = FAULTS[fault]
     written(tmp_path / "a.csv", rows)
     with pytest.raises((DataError, InvalidValueError)) as caught:
@@ -202,7 +200,7 @@ def test_what_is_wrong_is_named(fault: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"), [(b"", "a.csv"), (b"\xff\xfe\x00", "UTF-8"), (b'a,y\n"1,0\n', "a.csv")]
 )
-def test_files_that_are_no_tables(content: bytes, named: str, tmp_path: Path) -> None:
+def test_files_that_are_no_tables(content, named, tmp_path):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(DataError) as caught:
         load(f"csv:{tmp_path / 'a.csv'}?target=y", "train")
@@ -211,14 +209,14 @@ def test_files_that_are_no_tables(content: bytes, named: str, tmp_path: Path) ->
         load(f"csv:{tmp_path / 'missing.csv'}?target=y")
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
+def test_damaged_parquet(tmp_path):
     pytest.importorskip("pyarrow", reason="smoothcert[parquet] is not installed")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and so on PAR1")
     with pytest.raises(DataError, match=r"a\.parquet"):
         load(f"parquet:{tmp_path / 'a.parquet'}?target=y", "train")
 
 
-def test_options_are_written_as_they_are_read(tmp_path: Path) -> None:
+def test_options_are_written_as_they_are_read(tmp_path):
     options = TableOptions("y&z", ("a,b", "c=d"), ("100%",), ";", "more?.csv")
     assert TableOptions.parse(options.spec("t.csv")) == ("t.csv", options)
     assert with_options("csv:t.csv?target=y", {"ignore": ("id",)}) == "csv:t.csv?target=y&ignore=id"
@@ -228,7 +226,7 @@ def test_options_are_written_as_they_are_read(tmp_path: Path) -> None:
         with_options("mnist", {"target": "y"})
 
 
-def test_bank(shared: Path) -> None:
+def test_bank(shared):
     train, test = (load("bank", split, shared / "data") for split in ("train", "test"))
     assert len(train) + len(test) == 4521
     assert len(test) >= 500

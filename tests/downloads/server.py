@@ -1,7 +1,5 @@
 """A server of files on this machine that can misbehave in the ways that servers do."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Downloads against a server that breaks off, lies and redirects: a file that has its name is the published one."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -31,7 +29,7 @@ CONTENT = bytes(range(256)) * 2000  # several chunks
 
 
 @pytest.fixture(autouse=True)
-def direct_and_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def direct_and_patient(monkeypatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(downloads, "_PAUSE", 0.0)
@@ -54,7 +52,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_comes_whole_and_a_second_time_nothing_is_asked(site: Site, tmp_path: Path) -> None:
+def test_a_file_comes_whole_and_a_second_time_nothing_is_asked(site, tmp_path):
     told: list[object] = []
     watch = Watch(lambda size, files: told.append((size, files)), told.append, lambda: told.append("done"))
     done = fetch(published(mirrors=(site.address,)), tmp_path, watch=watch)
@@ -70,20 +68,20 @@ def test_a_file_comes_whole_and_a_second_time_nothing_is_asked(site: Site, tmp_p
     assert names(tmp_path) == ["one.bin"]
 
 
-def test_a_broken_line_is_taken_up_where_it_broke(site: Site, tmp_path: Path) -> None:
+def test_a_broken_line_is_taken_up_where_it_broke(site, tmp_path):
     site.cut_after = [1000, 70_000]
     fetch(published(), tmp_path, [site.address])
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
     assert [asked[1] for asked in site.asked] == [None, "bytes=1000-", "bytes=71000-"]
 
 
-def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path) -> None:
+def test_a_server_without_ranges_begins_anew(site, tmp_path):
     site.ranges, site.cut_after = False, [1000]
     fetch(published(), tmp_path, [site.address])
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
 
 
-def test_what_an_earlier_try_left_is_gone_on_with(site: Site, tmp_path: Path) -> None:
+def test_what_an_earlier_try_left_is_gone_on_with(site, tmp_path):
     site.cut_after = [50] * downloads._TRIES
     with pytest.raises(DataError, match=r"one\.bin.*\b250\b.*\b512000\b.*--mirror.*\b250\b"):
         fetch(published(), tmp_path, [site.address])
@@ -98,7 +96,7 @@ def test_what_an_earlier_try_left_is_gone_on_with(site: Site, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("left", [b"x" * 300, b"x" * len(CONTENT), b"x" * (len(CONTENT) + 7)])
-def test_a_damaged_beginning_is_thrown_away(site: Site, tmp_path: Path, left: bytes) -> None:
+def test_a_damaged_beginning_is_thrown_away(site, tmp_path, left):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "one.bin.part").write_bytes(left)
     fetch(published(), tmp_path, [site.address])
@@ -117,9 +115,7 @@ def test_a_damaged_beginning_is_thrown_away(site: Site, tmp_path: Path, left: by
     ],
     ids=["other bytes", "too short", "too long", "page", "empty"],
 )
-def test_another_file_is_refused_and_the_next_mirror_asked(
-    tmp_path: Path, site: Site, sent: bytes, named: str, chunked: bool
-) -> None:
+def test_another_file_is_refused_and_the_next_mirror_asked(tmp_path, site, sent, named, chunked):
     with serving(Site({"/one.bin": sent}, chunked=chunked)) as wrong:
         with pytest.raises(DataError, match=rf"{wrong.address}one\.bin: .*{named}"):
             fetch(published(), tmp_path, [wrong.address])
@@ -130,7 +126,7 @@ def test_another_file_is_refused_and_the_next_mirror_asked(
 
 
 @pytest.mark.parametrize("sent", [CONTENT[:-1], CONTENT + b"more"])
-def test_a_file_of_another_size_is_not_even_taken(tmp_path: Path, sent: bytes) -> None:
+def test_a_file_of_another_size_is_not_even_taken(tmp_path, sent):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
     received: list[int] = []
@@ -144,7 +140,7 @@ def test_a_file_of_another_size_is_not_even_taken(tmp_path: Path, sent: bytes) -
     assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
 
 
-def test_another_part_than_was_asked_for_is_refused(tmp_path: Path) -> None:
+def test_another_part_than_was_asked_for_is_refused(tmp_path):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
     with (
@@ -156,7 +152,7 @@ def test_another_part_than_was_asked_for_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
 
 
-def test_a_part_longer_than_a_servers_file_begins_anew(site: Site, tmp_path: Path) -> None:
+def test_a_part_longer_than_a_servers_file_begins_anew(site, tmp_path):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
     with serving(Site({"/one.bin": b"short"})) as wrong:
@@ -166,7 +162,7 @@ def test_a_part_longer_than_a_servers_file_begins_anew(site: Site, tmp_path: Pat
 
 
 @pytest.mark.parametrize("told", ["9" * 5000, "-5", "٣", "a lot", "512000, 512000"])
-def test_nonsense_about_a_size_is_a_refusal(tmp_path: Path, told: str) -> None:
+def test_nonsense_about_a_size_is_a_refusal(tmp_path, told):
     told = told.encode().decode("latin-1")
     with (
         serving(Site({"/one.bin": CONTENT}, headers={"Content-Length": told})) as wrong,
@@ -175,7 +171,7 @@ def test_nonsense_about_a_size_is_a_refusal(tmp_path: Path, told: str) -> None:
         fetch(published(), tmp_path, [wrong.address])
 
 
-def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> None:
+def test_a_server_that_does_not_speak_http_is_one_message(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
 
@@ -192,9 +188,7 @@ def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> Non
         join(thread)
 
 
-def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(site, tmp_path, monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("http_proxy", site.address)
@@ -207,7 +201,7 @@ def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
     assert "s3cret" not in str(caught.value)
 
 
-def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
+def test_no_more_is_written_than_was_published(tmp_path):
     with serving(Site({"/one.bin": CONTENT * 3}, chunked=True)) as endless:
         received: list[int] = []
         with pytest.raises(DataError):
@@ -215,7 +209,7 @@ def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
     assert sum(received) <= len(CONTENT)
 
 
-def test_a_missing_file_is_sought_at_the_next_mirror(site: Site, tmp_path: Path) -> None:
+def test_a_missing_file_is_sought_at_the_next_mirror(site, tmp_path):
     with serving(Site()) as empty:
         fetch(published(), tmp_path / "found", [empty.address, site.address])
         with pytest.raises(DataError, match=rf"{empty.address}one\.bin.*\b404\b.*--mirror"):
@@ -223,13 +217,13 @@ def test_a_missing_file_is_sought_at_the_next_mirror(site: Site, tmp_path: Path)
     assert names(tmp_path / "lost") == []
 
 
-def test_mirrors_that_are_named_replace_the_usual_ones(site: Site, tmp_path: Path) -> None:
+def test_mirrors_that_are_named_replace_the_usual_ones(site, tmp_path):
     with serving(Site()) as named, pytest.raises(DataError):
         fetch(published(mirrors=(site.address,)), tmp_path, [named.address])
     assert site.asked == []
 
 
-def test_a_redirection_to_a_file_of_ours_is_not_followed(site: Site, tmp_path: Path) -> None:
+def test_a_redirection_to_a_file_of_ours_is_not_followed(site, tmp_path):
     secret = tmp_path / "one.bin"
     secret.write_bytes(CONTENT)
     for target in (secret.as_uri(), "ftp://127.0.0.1/one.bin", "data:,x", site.address + "moved/one.bin"):
@@ -239,14 +233,14 @@ def test_a_redirection_to_a_file_of_ours_is_not_followed(site: Site, tmp_path: P
     assert names(tmp_path / "data") == []
 
 
-def test_a_redirection_is_followed_without_credentials(site: Site, tmp_path: Path) -> None:
+def test_a_redirection_is_followed_without_credentials(site, tmp_path):
     with serving(Site(redirects={"/one.bin": site.address + "one.bin"})) as door:
         fetch(published(), tmp_path, [door.address.replace("//", "//me:s3cret@")])
         assert door.asked == [("/one.bin", None, "Basic bWU6czNjcmV0")]
     assert site.asked == [("/one.bin", None, None)]
 
 
-def test_https_is_not_left() -> None:
+def test_https_is_not_left():
     from urllib.error import HTTPError
     from urllib.request import Request
 
@@ -270,13 +264,13 @@ def test_https_is_not_left() -> None:
         "http://h/?hidden=1",
     ],
 )
-def test_other_addresses_are_no_mirrors(text: str) -> None:
+def test_other_addresses_are_no_mirrors(text):
     with pytest.raises(InvalidValueError, match="--mirror") as caught:
         read_mirror(text)
     assert "hidden" not in str(caught.value)
 
 
-def test_a_password_is_never_shown(site: Site, tmp_path: Path) -> None:
+def test_a_password_is_never_shown(site, tmp_path):
     port = site.address.rpartition(":")[2]
     for address in (
         f"http://me:p%40ss@127.0.0.1:{port}nowhere/",
@@ -290,7 +284,7 @@ def test_a_password_is_never_shown(site: Site, tmp_path: Path) -> None:
     assert "cEBzcw" not in repr(read_mirror("http://me:p%40ss@host/"))
 
 
-def test_a_file_that_is_not_the_published_one_is_left_alone(site: Site, tmp_path: Path) -> None:
+def test_a_file_that_is_not_the_published_one_is_left_alone(site, tmp_path):
     mine = tmp_path / "toy" / "one.bin"
     mine.parent.mkdir()
     mine.write_bytes(b"mine")
@@ -300,7 +294,7 @@ def test_a_file_that_is_not_the_published_one_is_left_alone(site: Site, tmp_path
     assert site.asked == []
 
 
-def test_links_are_not_written_through(site: Site, tmp_path: Path) -> None:
+def test_links_are_not_written_through(site, tmp_path):
     target = tmp_path / "precious"
     target.write_bytes(b"precious")
     (tmp_path / "toy").mkdir()
@@ -310,7 +304,7 @@ def test_links_are_not_written_through(site: Site, tmp_path: Path) -> None:
     assert target.read_bytes() == b"precious"
 
 
-def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None:
+def test_two_processes_do_not_write_one_file(site, tmp_path):
     site.hold = threading.Event()
     failures: list[BaseException] = []
 
@@ -333,7 +327,7 @@ def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None
 
 
 @pytest.mark.system
-def test_killed_midway_it_goes_on(site: Site, tmp_path: Path) -> None:
+def test_killed_midway_it_goes_on(site, tmp_path):
     program = (
         "import sys; from pathlib import Path; from tests.downloads.test_downloads import published; "
         "from smoothcert.downloads import fetch; fetch(published(), Path(sys.argv[1]), [sys.argv[2]])"
@@ -358,9 +352,7 @@ def test_killed_midway_it_goes_on(site: Site, tmp_path: Path) -> None:
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
 
 
-def test_a_full_disk_is_told_and_what_came_is_kept(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_what_came_is_kept(site, tmp_path, monkeypatch):
     def full(file: io.FileIO, content: bytes) -> None:
         raise OSError(28, os.strerror(28))
 
@@ -400,7 +392,7 @@ def fetch_archive(tmp_path: Path, content: bytes) -> Publication:
     return publication
 
 
-def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path: Path) -> None:
+def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path):
     publication = fetch_archive(tmp_path, packed(("toy/readme.html", b"hello"), *GOOD))
     folder = tmp_path / "toy"
     assert names(tmp_path) == ["SHA256SUMS", "a.bin", "b.bin"]
@@ -419,7 +411,7 @@ def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path: 
             fetch(publication, tmp_path, [nowhere])
 
 
-def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
+def test_members_that_nobody_asked_for_go_nowhere(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     fetch_archive(
@@ -452,9 +444,7 @@ def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
         ((("toy/huge", bytes(2**24 + 9000)), *GOOD), rf"\b{2**24 + 8}\b"),
     ],
 )
-def test_an_archive_of_another_kind_is_refused(
-    tmp_path: Path, members: tuple[object, ...], named: str
-) -> None:
+def test_an_archive_of_another_kind_is_refused(tmp_path, members, named):
     with pytest.raises(DataError, match=rf"all\.tar\.gz.*{named}"):
         fetch_archive(tmp_path, packed(*members))  # type: ignore[arg-type]
     assert not (tmp_path / "toy" / "SHA256SUMS").exists()
@@ -466,12 +456,12 @@ def test_an_archive_of_another_kind_is_refused(
     [b"no archive", gzip.compress(b"no archive"), packed(*GOOD)[:60]],
     ids=["no gzip", "no tar", "cut off"],  # gzip writes the time into what would be a name otherwise
 )
-def test_a_damaged_archive_is_one_message(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_archive_is_one_message(tmp_path, content):
     with pytest.raises(DataError, match=r"all\.tar\.gz"):
         fetch_archive(tmp_path, content)
 
 
-def test_batches_that_are_there_stay_and_others_are_refused(tmp_path: Path) -> None:
+def test_batches_that_are_there_stay_and_others_are_refused(tmp_path):
     folder = tmp_path / "toy"
     folder.mkdir()
     (folder / "a.bin").write_bytes(b"aaaaa")
@@ -485,7 +475,7 @@ def test_batches_that_are_there_stay_and_others_are_refused(tmp_path: Path) -> N
     assert (folder / "b.bin").read_bytes() == b"new"
 
 
-def test_the_hashes_are_those_of_real_files() -> None:
+def test_the_hashes_are_those_of_real_files():
     folder = shared_data() / "mnist"
     for file in PUBLICATIONS["mnist"].files:
         content = (folder / file.name).read_bytes()
@@ -495,7 +485,7 @@ def test_the_hashes_are_those_of_real_files() -> None:
         assert path.stat().st_size == sizes[f"cifar-10-batches-bin/{path.name}"]
 
 
-def test_what_is_known_is_well_formed() -> None:
+def test_what_is_known_is_well_formed():
     for publication in PUBLICATIONS.values():
         assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in publication.files)
         assert [read_mirror(mirror).address for mirror in publication.mirrors] == list(publication.mirrors)
@@ -512,7 +502,7 @@ def zipped(content: bytes, name: str = "one.bin") -> bytes:
 @pytest.mark.parametrize(
     "wrong", [None, b"no archive", zipped(CONTENT, "other.bin"), zipped(CONTENT[:-1]), zipped(CONTENT + b"0")]
 )
-def test_a_file_inside_a_zip_is_the_published_one(wrong: bytes | None, tmp_path: Path) -> None:
+def test_a_file_inside_a_zip_is_the_published_one(wrong, tmp_path):
     files = {"/good/one.zip": zipped(CONTENT)} | ({} if wrong is None else {"/bad/one.zip": wrong})
     told: list[int] = []
     with serving(Site(files)) as site:

@@ -1,7 +1,5 @@
 """A linear model, for which every point of the line to the adversary is known in closed form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -36,7 +34,7 @@ def line(**changes) -> ConfidenceLine:
     return confidence_lines(half_space(), at(MARGIN), [1], plan)[0]
 
 
-def test_votes_follow_the_normal_distribution_along_the_line() -> None:
+def test_votes_follow_the_normal_distribution_along_the_line():
     found = line()
     assert found.distance == pytest.approx(4.0, rel=1e-5)  # four unit steps straight at the boundary
     expected = norm.cdf((MARGIN - 4 * found.ratios) / SIGMA)
@@ -44,7 +42,7 @@ def test_votes_follow_the_normal_distribution_along_the_line() -> None:
     assert found.shares.sum(axis=1) == pytest.approx(np.ones(21))
 
 
-def test_the_ratio_of_equal_confidence_is_where_the_line_crosses_the_boundary() -> None:
+def test_the_ratio_of_equal_confidence_is_where_the_line_crosses_the_boundary():
     assert line().equal_confidence_ratio == pytest.approx(MARGIN / 4, abs=0.01)
     assert line().rival == 1
     assert line().right
@@ -54,13 +52,13 @@ def test_the_ratio_of_equal_confidence_is_where_the_line_crosses_the_boundary() 
     ("label_shares", "ratio"),
     [([0.9, 0.7, 0.6], None), ([0.4, 0.3, 0.2], 0.0), ([1.0, 0.75, 0.25], 0.75), ([0.8, 0.5, 0.1], 0.5)],
 )
-def test_ratio_by_hand(label_shares, ratio) -> None:
+def test_ratio_by_hand(label_shares, ratio):
     shares = np.array([[share, 1 - share] for share in label_shares])
     made = ConfidenceLine(0, 0, 1.0, np.array([0.0, 0.5, 1.0]), shares)
     assert made.equal_confidence_ratio == (None if ratio is None else pytest.approx(ratio))
 
 
-def test_an_input_has_draws_of_its_own_whoever_its_neighbours_are() -> None:
+def test_an_input_has_draws_of_its_own_whoever_its_neighbours_are():
     plan = LinePlan(SIGMA, steps=2, votes=50, points=9, clip=False)
     alone = confidence_lines(half_space(), at(MARGIN), [2], plan)
     among = confidence_lines(half_space(), at(MARGIN), [0, 1, 2], plan)
@@ -68,7 +66,7 @@ def test_an_input_has_draws_of_its_own_whoever_its_neighbours_are() -> None:
     assert not np.array_equal(among[0].shares, among[2].shares)
 
 
-def test_bad_values() -> None:
+def test_bad_values():
     with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
         LinePlan(0.0)
     with pytest.raises(InvalidValueError, match=r"points.*\b2\b.*\b1\b"):

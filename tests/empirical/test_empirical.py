@@ -1,7 +1,5 @@
 """Attacks on certified runs: known boundaries are found, answers don't depend on the batch, misfits are refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +26,6 @@ from smoothcert.runs.run import Run, read_run
 from smoothcert.runs.statement import Choice
 from smoothcert.smoothing.plan import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
-from tests.conftest import BuildOnce
 
 SIGMA = 0.5
 NORMAL = np.array([0.6, 0.0, -0.8, 0.0])
@@ -60,9 +57,7 @@ def certified(out: Path, data: Dataset, module: nn.Module | None = None, **optio
     ("attack", "copies", "gap"),
     [("pgd", 4, 0.05), ("ddn", 4, 0.05), ("gradient-free", 256, 0.2), ("nes", 256, 0.1)],
 )
-def test_inputs_break_just_beyond_their_true_distance(
-    tmp_path: Path, attack: str, copies: int, gap: float
-) -> None:
+def test_inputs_break_just_beyond_their_true_distance(tmp_path, attack, copies, gap):
     distances = [0.4, 0.9, 1.4]
     data = at_distances(distances)
     radii = [distance + sign * gap for distance in distances for sign in (-1, 1)]
@@ -78,14 +73,14 @@ def test_inputs_break_just_beyond_their_true_distance(
     assert report.contradictions() == ()
 
 
-def test_restarts_keep_what_is_found(tmp_path: Path) -> None:
+def test_restarts_keep_what_is_found(tmp_path):
     data = at_distances([0.4, 1.4])
     plan = AttackPlan("gradient-free", copies=16, restarts=5, n=20_000)
     report = attack_run(certified(tmp_path, data), half_space(), data, [0.7, 1.9], plan)
     assert [one.broken_at for one in report.inputs] == [0.7, 1.9]
 
 
-def test_what_the_run_gets_wrong_needs_no_attack(tmp_path: Path) -> None:
+def test_what_the_run_gets_wrong_needs_no_attack(tmp_path):
     data = at_distances([-0.5, 1.0])
     settled: list[int] = []
     seen: list[AttackedInput] = []
@@ -106,7 +101,7 @@ def test_what_the_run_gets_wrong_needs_no_attack(tmp_path: Path) -> None:
     assert sum(settled) == 4
 
 
-def test_the_runs_own_votes_call_nothing_wrong(tmp_path: Path) -> None:
+def test_the_runs_own_votes_call_nothing_wrong(tmp_path):
     """Fresh votes do: those of the run were counted before, and their plurality is no test."""
     data = at_distances([1.0])
     run = certified(tmp_path, data)
@@ -115,7 +110,7 @@ def test_the_runs_own_votes_call_nothing_wrong(tmp_path: Path) -> None:
     assert not attack_run(run, half_space(), data, [0.1]).inputs[0].wrong
 
 
-def test_a_certificate_that_the_input_itself_contradicts(tmp_path: Path) -> None:
+def test_a_certificate_that_the_input_itself_contradicts(tmp_path):
     data = at_distances([-1.0])
     run = certified(tmp_path, data)
     claimed = replace(run, records=(replace(run.records[0], predicted=1, radius=0.3),))
@@ -124,7 +119,7 @@ def test_a_certificate_that_the_input_itself_contradicts(tmp_path: Path) -> None
     assert one.wrong
 
 
-def test_adversaries_stay_where_the_data_do(tmp_path: Path) -> None:
+def test_adversaries_stay_where_the_data_do(tmp_path):
     """Beyond 1 no adversary exists if all data lie in [0, 1]; a single input outside lifts the fence."""
     module = nn.Linear(1, 2)
     with torch.no_grad():
@@ -137,7 +132,7 @@ def test_adversaries_stay_where_the_data_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS.names())
-def test_neither_batch_nor_workers_nor_other_inputs_and_radii_matter(tmp_path: Path, attack: str) -> None:
+def test_neither_batch_nor_workers_nor_other_inputs_and_radii_matter(tmp_path, attack):
     data = at_distances(list(np.linspace(0.1, 1.5, 6)))
     run = certified(tmp_path, data, n=500)
 
@@ -157,7 +152,7 @@ def test_neither_batch_nor_workers_nor_other_inputs_and_radii_matter(tmp_path: P
     assert alone.inputs[0].broken.votes == expected.inputs[0].broken.votes
 
 
-def test_votes_are_fresh_at_every_radius_and_seed(tmp_path: Path) -> None:
+def test_votes_are_fresh_at_every_radius_and_seed(tmp_path):
     data = at_distances([0.1])
     found = set()
     for seed in (0, 1):
@@ -170,7 +165,7 @@ def test_votes_are_fresh_at_every_radius_and_seed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def digits_run(digits_model: Path, build_once: BuildOnce) -> Run:
+def digits_run(digits_model, build_once) -> Run:
     classifier = SmoothedClassifier(load_model(digits_model)[0], sigma=0.25, n=1000, seed=0)
     return read_run(
         build_once(
@@ -181,9 +176,7 @@ def digits_run(digits_model: Path, build_once: BuildOnce) -> Run:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ["pgd", "ddn"])
-def test_empirical_accuracy_is_no_less_than_certified(
-    digits_model: Path, digits_run: Run, attack: str
-) -> None:
+def test_empirical_accuracy_is_no_less_than_certified(digits_model, digits_run, attack):
     module, _ = load_model(digits_model)
     data, run = load("digits"), digits_run
     radii = [0.2, 0.4, 0.6, 1.5]
@@ -210,11 +203,11 @@ def test_empirical_accuracy_is_no_less_than_certified(
         ((3, 900, 97), 2, 1, binomtest(900, 997, alternative="greater").pvalue),
     ],
 )
-def test_the_test_against_the_label(votes: tuple[int, ...], label: int, rival: int, p_value: float) -> None:
+def test_the_test_against_the_label(votes, label, rival, p_value):
     assert strongest_rival(votes, label) == (rival, pytest.approx(p_value, rel=1e-9))
 
 
-def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path: Path) -> None:
+def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path):
     data = at_distances([0.3])
     run = certified(tmp_path, data)
     with pytest.warns(TooFewVotesWarning, match=r"\b12\b"):
@@ -227,12 +220,12 @@ def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path: Path) -> None:
     ("field", "value"),
     [("attack", "fgsm"), ("steps", 0), ("copies", 0), ("restarts", 0), ("n", 0), ("alpha", 1.0)],
 )
-def test_bad_plans(field: str, value: object) -> None:
+def test_bad_plans(field, value):
     with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*\b{value}\b"):
         AttackPlan(**{field: value})  # type: ignore[arg-type]
 
 
-def test_bad_radii(tmp_path: Path) -> None:
+def test_bad_radii(tmp_path):
     data = at_distances([1.0])
     run = certified(tmp_path, data)
     for radii, named in (
@@ -251,13 +244,13 @@ def test_bad_radii(tmp_path: Path) -> None:
         ({"bound": "hoeffding"}, "hoeffding.*--bound"),
     ],
 )
-def test_runs_of_another_kind_are_refused(tmp_path: Path, options: dict[str, Any], named: str) -> None:
+def test_runs_of_another_kind_are_refused(tmp_path, options, named):
     data = at_distances([1.0])
     with pytest.raises(RunError, match=named):
         attack_run(certified(tmp_path, data, **options), half_space(), data, [0.5])
 
 
-def test_imported_and_empty_runs_are_refused(tmp_path: Path) -> None:
+def test_imported_and_empty_runs_are_refused(tmp_path):
     data = at_distances([1.0])
     run = certified(tmp_path, data)
     with pytest.raises(RunError, match="'import'"):
@@ -266,7 +259,7 @@ def test_imported_and_empty_runs_are_refused(tmp_path: Path) -> None:
         attack_run(replace(run, records=()), half_space(), data, [0.5])
 
 
-def test_only_the_certified_model_and_data_are_attacked(tmp_path: Path) -> None:
+def test_only_the_certified_model_and_data_are_attacked(tmp_path):
     data = at_distances([1.0])
     run = certified(tmp_path, data)
     with pytest.raises(ModelError, match=r"Linear.*--model"):
@@ -318,7 +311,7 @@ def by_hand(batch: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("make", ["function", "estimator", "onnx", "bytes"])
-def test_models_without_gradients_are_attacked_by_votes(tmp_path: Path, make: str) -> None:
+def test_models_without_gradients_are_attacked_by_votes(tmp_path, make):
     distances = [0.4, 0.9, 1.4]
     data = at_distances(distances)
     scale, base = 1, None
@@ -347,13 +340,13 @@ def test_models_without_gradients_are_attacked_by_votes(tmp_path: Path, make: st
             attack_run(run, base, data, radii, AttackPlan(attack))
 
 
-def test_gradients_are_followed_where_there_are_some(tmp_path: Path) -> None:
+def test_gradients_are_followed_where_there_are_some(tmp_path):
     data = at_distances([0.4])
     report = attack_run(certified(tmp_path, data), half_space(), data, [0.5])
     assert (report.plan.attack, report.plan.copies) == ("pgd", 16)
 
 
-def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(tmp_path: Path) -> None:
+def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(tmp_path):
     class Labelled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -369,9 +362,7 @@ def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(t
     assert attack_run(run, Labelled(), data, [0.6], AttackPlan("nes")).broken() == (1,)
 
 
-def test_attacks_vote_in_threads_whatever_the_run_was_made_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attacks_vote_in_threads_whatever_the_run_was_made_by(tmp_path, monkeypatch):
     """Processes would be started for every radius, which takes longer than the votes."""
 
     def started(*_: object) -> None:

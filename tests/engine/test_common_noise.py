@@ -1,7 +1,5 @@
 """Search votes: the same samples at every σ, in the same place whoever the neighbours are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -29,7 +27,7 @@ def by_hand(index: int, sigma: float, samples: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 16, 64])
-def test_votes_are_those_of_the_stream_at_each_sigma(chunk: int | None) -> None:
+def test_votes_are_those_of_the_stream_at_each_sigma(chunk):
     asked = problem(HalfSpace(0.4), numerics=Numerics(chunk=chunk), **labels())
     requests = [VoteRequest.product(index, np.zeros(2), [0.3, 0.9], 0, 50) for index in (0, 5, 11)]
     cast = votes_at_sigmas(asked._passes(), asked.noise, asked.seed, asked.grid, requests)
@@ -38,7 +36,7 @@ def test_votes_are_those_of_the_stream_at_each_sigma(chunk: int | None) -> None:
         assert np.array_equal(ballots.labels, np.concatenate(expected))
 
 
-def test_evaluations_are_counted() -> None:
+def test_evaluations_are_counted():
     heard: list[int] = []
     asked = problem(HalfSpace(0.4), execution=Execution(workers=1), **labels())
     requests = [VoteRequest.product(i, np.zeros(2), [0.3, 0.9, 1.0], 0, 50) for i in range(4)]
@@ -46,13 +44,13 @@ def test_evaluations_are_counted() -> None:
     assert sum(heard) == 4 * 150
 
 
-def test_bad_inputs_are_named() -> None:
+def test_bad_inputs_are_named():
     """As by certification: see test_passes."""
     with pytest.raises(InvalidValueError, match=r"\b7\b.*\(3,\)"):
         problem(HalfSpace(0.4), **labels()).count([VoteRequest.product(7, np.zeros(3), [0.5], 0, 4)])
 
 
-def test_a_failing_model_is_reported_with_its_inputs() -> None:
+def test_a_failing_model_is_reported_with_its_inputs():
     unlucky = []
 
     def model(batch: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The engine: the same votes however they are scheduled, and clear errors when a model fails."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -76,9 +74,7 @@ def inputs() -> np.ndarray:
 
 
 @pytest.mark.parametrize(("votes", "chunk"), [("hard", None), ("soft", 64), ("hard", 24), ("soft", 24)])
-def test_tallies_do_not_depend_on_batch_workers_or_order(
-    inputs: np.ndarray, votes: str, chunk: int | None
-) -> None:
+def test_tallies_do_not_depend_on_batch_workers_or_order(inputs, votes, chunk):
     base = adapt(network(), "hard").prepare(Numerics(chunk=chunk), SHAPE)
     expected = answers(voting(base, votes=votes), inputs)
     shuffled = list(range(len(inputs)))
@@ -94,7 +90,7 @@ def test_tallies_do_not_depend_on_batch_workers_or_order(
         assert found == {i: expected[i] for i in order}
 
 
-def test_votes_are_the_models_answers_to_the_streams_noise(inputs: np.ndarray) -> None:
+def test_votes_are_the_models_answers_to_the_streams_noise(inputs):
     """An independent count: draw each block by hand, ask the network, compare."""
     module = network().eval()
     (_, estimation) = answers(voting(module, route="eager", chunk=32, block=16), inputs[:4])[3]
@@ -112,7 +108,7 @@ def test_votes_are_the_models_answers_to_the_streams_noise(inputs: np.ndarray) -
     assert estimation.counts == tuple(counts)
 
 
-def test_a_stream_goes_on_where_the_last_draw_stopped(inputs: np.ndarray) -> None:
+def test_a_stream_goes_on_where_the_last_draw_stopped(inputs):
     def in_pieces() -> Procedure[Tally]:
         tally = yield Draw(Phase.ESTIMATION, 10)
         for votes in (1, 53, 64, 372):
@@ -124,9 +120,7 @@ def test_a_stream_goes_on_where_the_last_draw_stopped(inputs: np.ndarray) -> Non
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_blocks_of_several_passes_go_on_anywhere_and_ask_the_model_for_what_is_wanted(
-    inputs: np.ndarray, workers: int
-) -> None:
+def test_blocks_of_several_passes_go_on_anywhere_and_ask_the_model_for_what_is_wanted(inputs, workers):
     """Votes that begin amid a block are those of the whole, and passes that hold none of them aren't shown."""
     pieces = (40, 1, 23, 64, 372)  # ends at 40, 41, 64, 128 and 500
 
@@ -159,7 +153,7 @@ def test_blocks_of_several_passes_go_on_anywhere_and_ask_the_model_for_what_is_w
     assert passes == 3 + 1 + 2 + 4 + 24
 
 
-def test_inputs_are_admitted_only_as_needed(inputs: np.ndarray) -> None:
+def test_inputs_are_admitted_only_as_needed(inputs):
     admitted = []
 
     def jobs() -> object:
@@ -172,7 +166,7 @@ def test_inputs_are_admitted_only_as_needed(inputs: np.ndarray) -> None:
     assert len(admitted) <= 20  # 16 short selection draws fill the workers' queues at the start
 
 
-def test_small_draws_of_several_inputs_share_a_pass(inputs: np.ndarray) -> None:
+def test_small_draws_of_several_inputs_share_a_pass(inputs):
     passes = []
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -188,7 +182,7 @@ def test_small_draws_of_several_inputs_share_a_pass(inputs: np.ndarray) -> None:
     assert set(passes) == {1024}
 
 
-def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> None:
+def test_an_abandoned_iterator_leaves_no_thread_behind(inputs):
     before = set(threading.enumerate())
     noisy = voting(workers=2)
     threads = torch.get_num_threads()
@@ -201,12 +195,12 @@ def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> No
     assert not set(threading.enumerate()) - before
 
 
-def test_bad_inputs_are_named() -> None:
+def test_bad_inputs_are_named():
     with pytest.raises(InvalidValueError, match=r"\b4\b.*\bnan\b.*\(0, 0, 0\)"):
         answers(voting(), {4: np.full(SHAPE, np.nan)})
 
 
-def test_a_model_that_fails_is_named_with_its_input(inputs: np.ndarray) -> None:
+def test_a_model_that_fails_is_named_with_its_input(inputs):
     def nan(batch: np.ndarray) -> np.ndarray:
         far = np.abs(flat(batch)).max(1, keepdims=True) > 50
         return np.where(far, np.nan, flat(batch)[:, :3])
@@ -221,13 +215,13 @@ def test_a_model_that_fails_is_named_with_its_input(inputs: np.ndarray) -> None:
             answers(voting(model, workers, chunk=8), {9: inputs[0] + 100})
 
 
-def test_soft_votes_of_labels_are_refused() -> None:
+def test_soft_votes_of_labels_are_refused():
     base = adapt(lambda b: np.zeros(len(b), dtype=np.int64), "hard", "labels", 2)
     with pytest.raises(InvalidValueError, match="labels"):
         NoisyModel(Engine(Execution()), base.prepare(Numerics(), SHAPE), "soft", 0, GRID)
 
 
-def test_votes_heard_add_up(inputs: np.ndarray) -> None:
+def test_votes_heard_add_up(inputs):
     heard: list[int] = []
     noisy = voting(workers=2)
     list(
@@ -238,7 +232,7 @@ def test_votes_heard_add_up(inputs: np.ndarray) -> None:
     assert sum(heard) == 13 * 530
 
 
-def test_rows_nobody_asked_about_cannot_fail_the_model(inputs: np.ndarray) -> None:
+def test_rows_nobody_asked_about_cannot_fail_the_model(inputs):
     def model(batch: np.ndarray) -> np.ndarray:
         untouched = np.abs(flat(batch)).max(1, keepdims=True) == 0  # as a buffer's rows would be
         return np.where(untouched, np.nan, flat(batch)[:, :3])
@@ -246,7 +240,7 @@ def test_rows_nobody_asked_about_cannot_fail_the_model(inputs: np.ndarray) -> No
     assert answers(voting(model), inputs[:1], lambda: two_draws(10, 70))[0][1].n == 70
 
 
-def test_runs_of_one_engine_may_overlap(inputs: np.ndarray) -> None:
+def test_runs_of_one_engine_may_overlap(inputs):
     noisy = voting(workers=2)
 
     def started() -> Iterator[Finished[tuple[Tally, Tally]]]:
@@ -257,7 +251,7 @@ def test_runs_of_one_engine_may_overlap(inputs: np.ndarray) -> None:
         assert all(done.answer == expected[done.job.index] for done in pair)
 
 
-def test_workers_are_kept_between_runs(inputs: np.ndarray) -> None:
+def test_workers_are_kept_between_runs(inputs):
     where: list[int] = []
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -273,7 +267,7 @@ def test_workers_are_kept_between_runs(inputs: np.ndarray) -> None:
     assert len(set(where)) == 1
 
 
-def test_a_job_may_ask_several_models(inputs: np.ndarray) -> None:
+def test_a_job_may_ask_several_models(inputs):
     def both(first: int, second: int) -> Procedure[tuple[Tally, Tally, Tally]]:
         one = yield Draw(Phase.SELECTION, 30, first)
         other = yield Draw(Phase.ESTIMATION, 500, second)

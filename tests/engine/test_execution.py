@@ -1,7 +1,5 @@
 """Execution: widths and devices."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -13,7 +11,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.models.numerics import check_device
 
 
-def test_defaults_follow_the_machine() -> None:
+def test_defaults_follow_the_machine():
     assert Execution().worker_count() == usable_cores() >= 1
     assert Execution(device="cuda").worker_count() == 1
     assert Execution(workers=3).worker_count() == 3
@@ -28,18 +26,18 @@ def test_defaults_follow_the_machine() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"workers": 0}, {"batch": -5}])
-def test_nonsense_is_refused(fields: dict[str, int]) -> None:
+def test_nonsense_is_refused(fields):
     ((name, value),) = fields.items()
     with pytest.raises(InvalidValueError, match=f"{name}.*{value}"):
         Execution(**fields)  # type: ignore[arg-type]
 
 
-def test_an_unreachable_device_is_refused() -> None:
+def test_an_unreachable_device_is_refused():
     with pytest.raises(InvalidValueError, match=r"'quantum'.*--device"):
         check_device("quantum")
 
 
-def test_devices_are_those_named_or_all_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_those_named_or_all_there_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     for device, devices in {
         "cpu": ("cpu",),
@@ -66,23 +64,23 @@ def test_devices_are_those_named_or_all_there_are(monkeypatch: pytest.MonkeyPatc
         ("cuda:0,cuda:99", r"'cuda:\d+'.*--device"),
     ],
 )
-def test_devices_that_cannot_be_are_refused(device: str, named: str) -> None:
+def test_devices_that_cannot_be_are_refused(device, named):
     with pytest.raises(InvalidValueError, match=named):
         Execution(device).check_devices()
 
 
-def test_who_needs_one_device_gets_no_list() -> None:
+def test_who_needs_one_device_gets_no_list():
     with pytest.raises(InvalidValueError, match=r"'cpu,cpu'.*--device"):
         check_device("cpu,cpu")
 
 
-def test_tasks_of_accelerators_are_longer() -> None:
+def test_tasks_of_accelerators_are_longer():
     assert Execution("cuda:0").rounds_per_task(4096, 784) == 10
     assert Execution("cuda:0").rounds_per_task(4096, 2) == 32
     assert Execution("cuda:0,cuda:1", batch=8192).rounds_per_task(4096, 784) == 2
 
 
-def test_options_are_known_without_torch() -> None:
+def test_options_are_known_without_torch():
     """Help is made from these dataclasses."""
     code = (
         "import sys, smoothcert.engine.execution, smoothcert.models.numerics, smoothcert.perturb.gaussian\n"

@@ -1,7 +1,5 @@
 """Noisy passes: one shape, real padding, one place for threads and for noise."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -38,7 +36,7 @@ def prepared(seen: list[np.ndarray], chunk: int = 8) -> Prepared:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 31])
-def test_every_pass_has_the_same_shape_and_is_padded_with_a_real_row(rows: int) -> None:
+def test_every_pass_has_the_same_shape_and_is_padded_with_a_real_row(rows):
     seen: list[np.ndarray] = []
     passes = Passes(prepared(seen), "hard", Execution(workers=2))
     values = torch.arange(1, rows + 1).float()[:, None].expand(rows, 2) / 2
@@ -48,7 +46,7 @@ def test_every_pass_has_the_same_shape_and_is_padded_with_a_real_row(rows: int) 
     assert {batch.shape for batch in seen} == {(8, 2)}
 
 
-def test_a_failing_pass_ends_with_its_reason() -> None:
+def test_a_failing_pass_ends_with_its_reason():
     passes = Passes(prepared([]), "hard", Execution(workers=2), "fitting")
     with passes.threads() as pool, pytest.raises(ModelError, match=r"^fitting: ValueError: zeros$"):
         passes.labels(pool, torch.zeros((20, 2)))
@@ -63,12 +61,12 @@ def test_a_failing_pass_ends_with_its_reason() -> None:
         (np.array(["a", "b"]), r"\b4\b.*<U1"),
     ],
 )
-def test_bad_inputs_are_named(x: np.ndarray, named: str) -> None:
+def test_bad_inputs_are_named(x, named):
     with pytest.raises(InvalidValueError, match=named):
         checked_input(4, x, (2,))
 
 
-def test_threads_end_and_the_openmp_setting_comes_back() -> None:
+def test_threads_end_and_the_openmp_setting_comes_back():
     before, threads = torch.get_num_threads(), threading.active_count()
     with worker_threads(3) as pool:
         assert list(pool.map(lambda _: torch.get_num_threads(), range(9))) == [1] * 9
@@ -77,7 +75,7 @@ def test_threads_end_and_the_openmp_setting_comes_back() -> None:
 
 
 @pytest.mark.system
-def test_an_interpreter_ends_though_a_stream_of_votes_was_left_open() -> None:
+def test_an_interpreter_ends_though_a_stream_of_votes_was_left_open():
     script = """
 import numpy as np
 from smoothcert import SmoothedClassifier
@@ -95,11 +93,11 @@ def places_with(pattern: str) -> set[str]:
     return {str(path.relative_to(SOURCE)) for path in found}
 
 
-def test_noise_for_a_model_is_drawn_in_one_place() -> None:
+def test_noise_for_a_model_is_drawn_in_one_place():
     assert places_with(r"\bdraw_unit\(|sampler\.draw\(") == {"perturb/grid.py", "engine/samples.py"}
 
 
-def test_threads_that_evaluate_a_model_are_started_in_one_place() -> None:
+def test_threads_that_evaluate_a_model_are_started_in_one_place():
     readers = {"datasets/images.py"}  # they evaluate nothing
     # Nor do these, who wait for workers elsewhere or hand votes to the passes.
     watchers = {"engine/backends/processes.py", "engine/backends/ray.py", "sweeps.py"}

@@ -1,7 +1,5 @@
 """The examples for batch queues, run by a scheduler that kills jobs and submits them again."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -39,7 +37,7 @@ def kubernetes_command() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path) -> Path:
     """A directory with a model, and a ``smoothcert`` that runs this source."""
     (tmp_path / "model_of_digits.py").write_text(MODEL)
     command = tmp_path / "bin" / "smoothcert"
@@ -78,9 +76,7 @@ def job(place: Path, number: int, kind: str) -> Iterator[subprocess.Popen[bytes]
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
-def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(
-    place: Path, kind: str
-) -> None:
+def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(place, kind):
     pytest.importorskip("sklearn")
     whole = [
         "smoothcert",

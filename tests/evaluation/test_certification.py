@@ -1,10 +1,7 @@
 """Certifying a data set into a run: choice of inputs, resume, refusal of another model or data set."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,17 +55,17 @@ def smoothed(model: Any = half_space, **options: Any) -> SmoothedClassifier:
         (Choice(most=9), 4, [0, 1, 2, 3]),
     ],
 )
-def test_choices(choice: Choice, size: int, indices: list[int]) -> None:
+def test_choices(choice, size, indices):
     assert list(choice.indices(size)) == indices
 
 
 @pytest.mark.parametrize(("field", "shown"), [("skip", "skip"), ("most", "max")])
-def test_bad_choices(field: str, shown: str) -> None:
+def test_bad_choices(field, shown):
     with pytest.raises(InvalidValueError, match=rf"\b{shown}\b.*\b0\b"):
         Choice(**{field: 0})
 
 
-def test_a_run_holds_one_full_record_per_chosen_input(tmp_path: Path) -> None:
+def test_a_run_holds_one_full_record_per_chosen_input(tmp_path):
     data = dataset()
     run = certify_dataset(smoothed(), data, tmp_path / "run", Choice(skip=3, most=5))
     assert [record.index for record in run.records] == [0, 3, 6, 9, 12]
@@ -94,7 +91,7 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_bit_identical(tmp_path):
     whole = certify_dataset(smoothed(), dataset(), tmp_path / "whole")
     for stop in (1, 7, 3):
         with pytest.raises(KeyboardInterrupt):
@@ -107,7 +104,7 @@ def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
     assert results_digest(cut.records) == results_digest(whole.records)
 
 
-def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_path: Path) -> None:
+def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_path):
     rng = np.random.default_rng(0)
     data = Dataset("pictures", rng.random((4, 1, 6, 6)), np.zeros(4, np.int64), ("a", "b"))
     torch.manual_seed(0)
@@ -128,7 +125,7 @@ def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_p
         certify("run", route="channels-last")
 
 
-def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_once(tmp_path: Path) -> None:
+def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_once(tmp_path):
     def first_pixel(batch: np.ndarray) -> np.ndarray:
         return (batch[:, 0, 0, 0] > 0.04).astype(np.int64)
 
@@ -141,7 +138,7 @@ def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_onc
     assert sorted(stored.asked) == sorted([*range(20), *range(8)])
 
 
-def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_path: Path) -> None:
+def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_path):
     with pytest.raises(OSError, match="13"):
         certify_dataset(
             smoothed(
@@ -154,7 +151,7 @@ def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_pa
     assert all(record.index < 13 for record in read_run(tmp_path / "run").records)
 
 
-def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_done_again(tmp_path):
     begun: list[tuple[int, int]] = []
     progress = Progress(begin=lambda votes, done: begun.append((votes, done)))
     for _ in range(2):
@@ -163,7 +160,7 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     assert run.complete
 
 
-def test_a_run_knows_which_inputs_were_asked_for(tmp_path: Path) -> None:
+def test_a_run_knows_which_inputs_were_asked_for(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         certify_dataset(smoothed(), dataset(), tmp_path, Choice(3, 5), progress=Progress(record=StopAfter(2)))
     begun = read_run(tmp_path)
@@ -189,7 +186,7 @@ def test_inputs_can_be_a_range_of_the_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("choice", [Choice(most=6), Choice(most=3), Choice(2, 4), Choice()])
-def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> None:
+def test_another_choice_of_inputs_is_refused(tmp_path, choice):
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))
     other = rf"\b{len(choice.indices(30))}\b"
     differs = (
@@ -200,19 +197,19 @@ def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> 
     assert read_run(tmp_path).complete
 
 
-def test_more_than_there_are_is_all_of_them(tmp_path: Path) -> None:
+def test_more_than_there_are_is_all_of_them(tmp_path):
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 99))
     assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_of_any_kind_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+def test_a_run_of_any_kind_goes_on_to_the_same_bits(kind, tmp_path):
     whole = certified(kind, tmp_path / "run", most=6)
     again = certify_dataset(_classifier(kind), points(), tmp_path / "run")
     assert again.records.digest == whole.records.digest
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_left(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_left(tmp_path):
     run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 2))
     data = {key: value for key, value in run.manifest.data.items() if key != "planned"}
     run.manifest.stating(data=data).save(tmp_path)
@@ -238,22 +235,20 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_lef
         ({}, replace(dataset(), scale=2.0), "data.sha256"),
     ],
 )
-def test_another_plan_model_or_data_is_refused(
-    tmp_path: Path, options: dict[str, Any], data: Dataset, differs: str
-) -> None:
+def test_another_plan_model_or_data_is_refused(tmp_path, options, data, differs):
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=2))
     with pytest.raises(RunError, match=rf"\b{re.escape(differs)}\b"):
         certify_dataset(smoothed(**options), data, tmp_path, Choice(most=2))
 
 
-def test_a_model_with_too_few_classes_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_too_few_classes_is_refused(tmp_path):
     data = dataset()
     wide = replace(data, classes=("a", "b", "c"))
     with pytest.raises(DataError, match=r"made-up.*\b3\b.*half_space.*\b2\b"):
         certify_dataset(smoothed(), wide, tmp_path)
 
 
-def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path):
     from smoothcert.errors import ModelError
 
     with pytest.raises(ModelError, match=r"Linear.*\(1, 3\)"):
@@ -266,7 +261,7 @@ def diagonal(sigmas: list[float]) -> SmoothedClassifier:
     return SmoothedClassifier(half_space, plan, outputs="labels", classes=2)
 
 
-def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
+def test_a_run_keeps_the_scale_of_each_dimension(tmp_path):
     out = tmp_path / "run"
     run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=4))
     assert load_sigmas(RunFiles(out).sigmas).tolist() == [0.5, 1.0, 2.0]
@@ -280,7 +275,7 @@ def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
     assert not (RunFiles(tmp_path / "plain").sigmas).exists()
 
 
-def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
+def test_only_the_same_vector_continues_a_run(tmp_path):
     out = tmp_path / "run"
     certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     with pytest.raises(RunError, match=r"plan\.sigmas_sha256"):
@@ -295,13 +290,13 @@ def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
     assert (RunFiles(out).sigmas).exists()
 
 
-def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> None:
+def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path):
     with pytest.raises(InvalidValueError, match=r"sigmas.*\(2,\).*\(3,\)"):
         certify_dataset(diagonal([0.5, 1.0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path: Path) -> None:
+def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path):
     holding = smoothed().holding([0])
     whole = certify_dataset(holding, dataset(), tmp_path / "whole", Choice(most=4))
     assert whole.manifest.model.held == [0]
@@ -317,13 +312,13 @@ def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path: Path)
         certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice(most=4))
 
 
-def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path: Path) -> None:
+def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path):
     with pytest.raises(InvalidValueError, match="total"):
         certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_begun_with_a_former_default_bound_is_known(tmp_path: Path) -> None:
+def test_a_run_begun_with_a_former_default_bound_is_known(tmp_path):
     for bound, expected in (("two-class", "two-class"), ("top-two", None), ("clopper-pearson", None)):
         certify_dataset(smoothed(bound=bound), dataset(2), tmp_path / bound)
         assert former_default(tmp_path / bound) == expected

@@ -1,7 +1,5 @@
 """Shards certified apart, with levels too, and the run that is made of them; a published run keeps its votes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -61,9 +59,7 @@ def same(run: Run, whole: Run) -> None:
 
 
 @pytest.mark.parametrize(("of", "skip", "most"), [(1, 1, None), (3, 1, None), (4, 2, 9), (9, 5, None)])
-def test_shards_together_are_the_run_of_one_process(
-    data: Dataset, tmp_path: Path, of: int, skip: int, most: int | None
-):
+def test_shards_together_are_the_run_of_one_process(data, tmp_path, of, skip, most):
     whole = certified(data, tmp_path / "whole", skip=skip, most=most)
     parts = shards(data, tmp_path, of, skip=skip, most=most)
     merged = merge(parts, tmp_path / "merged")
@@ -76,14 +72,14 @@ def test_shards_together_are_the_run_of_one_process(
 @pytest.mark.parametrize(
     "plan", [{"stop": ("decide:0.2",)}, {"stop": ("pilot:5%",)}, {"search": SEARCHES["ladder"]()}]
 )
-def test_rules_and_searches_are_of_one_input_each(data: Dataset, tmp_path: Path, plan: dict):
+def test_rules_and_searches_are_of_one_input_each(data, tmp_path, plan):
     whole = certified(data, tmp_path / "whole", **plan)
     merged = merge(shards(data, tmp_path, 3, **plan), tmp_path / "merged")
     same(merged, whole)
     assert read_searches(merged.path) == read_searches(whole.path)
 
 
-def test_the_merged_run_and_each_shard_verify(data: Dataset, tmp_path: Path):
+def test_the_merged_run_and_each_shard_verify(data, tmp_path):
     parts = shards(data, tmp_path, 3)
     merge(parts, tmp_path / "merged")
     for path in (*parts, tmp_path / "merged"):
@@ -92,13 +88,13 @@ def test_the_merged_run_and_each_shard_verify(data: Dataset, tmp_path: Path):
         assert report.finished
 
 
-def test_a_merged_run_goes_on_as_the_whole_one(data: Dataset, tmp_path: Path):
+def test_a_merged_run_goes_on_as_the_whole_one(data, tmp_path):
     merge(shards(data, tmp_path, 2), tmp_path / "merged")
     again = certified(data, tmp_path / "merged")  # nothing is missing
     assert len(again.records) == INPUTS
 
 
-def test_merging_again_after_a_kill_goes_on(data: Dataset, tmp_path: Path):
+def test_merging_again_after_a_kill_goes_on(data, tmp_path):
     parts = shards(data, tmp_path, 2)
     digest = merge(parts, tmp_path / "merged").records.digest
     RunFiles(tmp_path / "merged").journal.unlink()
@@ -108,7 +104,7 @@ def test_merging_again_after_a_kill_goes_on(data: Dataset, tmp_path: Path):
         merge(parts, tmp_path / "merged")
 
 
-def test_what_is_missing_doubled_or_unfinished_is_refused(data: Dataset, tmp_path: Path):
+def test_what_is_missing_doubled_or_unfinished_is_refused(data, tmp_path):
     parts = shards(data, tmp_path, 3)
     with pytest.raises(RunError, match="--shard 1/3"):
         merge(parts[:2], tmp_path / "merged")
@@ -123,7 +119,7 @@ def test_what_is_missing_doubled_or_unfinished_is_refused(data: Dataset, tmp_pat
     assert not (tmp_path / "merged").exists()
 
 
-def test_an_unfinished_shard_is_refused(data: Dataset, tmp_path: Path):
+def test_an_unfinished_shard_is_refused(data, tmp_path):
     parts = shards(data, tmp_path, 2)
     with open_run(parts[0], Manifest.load(parts[0])) as journal:
         journal.drop(sorted(journal.indices())[3:])
@@ -131,7 +127,7 @@ def test_an_unfinished_shard_is_refused(data: Dataset, tmp_path: Path):
         merge(parts, tmp_path / "merged")
 
 
-def test_shards_of_other_plans_models_data_or_versions_are_refused(data: Dataset, tmp_path: Path):
+def test_shards_of_other_plans_models_data_or_versions_are_refused(data, tmp_path):
     first = certified(data, tmp_path / "1", "1/2").path
     with pytest.raises(RunError, match=r"plan\.n\b.*\b300\b.*\b400\b"):
         merge([first, certified(data, tmp_path / "n", "2/2", n=400).path], tmp_path / "merged")
@@ -144,7 +140,7 @@ def test_shards_of_other_plans_models_data_or_versions_are_refused(data: Dataset
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_shard_is_not_continued_as_another(data: Dataset, tmp_path: Path):
+def test_a_shard_is_not_continued_as_another(data, tmp_path):
     certified(data, tmp_path / "1", "1/2")
     with pytest.raises(RunError, match=r'data\.shard.*"1/2".*"2/2"'):
         certified(data, tmp_path / "1", "2/2")
@@ -152,13 +148,13 @@ def test_a_shard_is_not_continued_as_another(data: Dataset, tmp_path: Path):
         certified(data, tmp_path / "1")
 
 
-def test_a_total_of_votes_can_not_be_spread_over_shards(data: Dataset, tmp_path: Path):
+def test_a_total_of_votes_can_not_be_spread_over_shards(data, tmp_path):
     with pytest.raises(InvalidValueError, match=r"1/2.*--stop total:5000"):
         certified(data, tmp_path / "1", "1/2", stop=("total:5000",))
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "a/b", "1/2/3", "-1/3", "1.0/2"])
-def test_what_is_no_shard_is_refused(text: str):
+def test_what_is_no_shard_is_refused(text):
     with pytest.raises(InvalidValueError, match=re.escape(text or "''")):
         Shard.parse(text)
 
@@ -177,7 +173,7 @@ def _state_version(path: Path, name: str, version: str) -> None:
     file.write_text(json.dumps(sealed(stated)))
 
 
-def test_shards_with_levels_are_the_run_of_one_process(tmp_path: Path) -> None:
+def test_shards_with_levels_are_the_run_of_one_process(tmp_path):
     whole = read_run(certified_levels(tmp_path / "whole"))
     parts = [certified_levels(tmp_path / f"{k}", choice=Choice(shard=Shard(k, 3))) for k in (3, 1, 2)]
     assert all(verify_run(part).report.problems == [] for part in parts)
@@ -189,14 +185,14 @@ def test_shards_with_levels_are_the_run_of_one_process(tmp_path: Path) -> None:
     assert verify_run(merged.path).report.problems == []
 
 
-def test_shards_of_other_choosers_are_refused(tmp_path: Path) -> None:
+def test_shards_of_other_choosers_are_refused(tmp_path):
     first = certified_levels(tmp_path / "1", choice=Choice(shard=Shard(1, 2)))
     second = certified_levels(tmp_path / "2", choice=Choice(shard=Shard(2, 2)), chooser_sigma=0.9)
     with pytest.raises(RunError, match="chooser"):
         merge([first, second], tmp_path / "merged")
 
 
-def test_a_published_run_keeps_its_votes(tmp_path: Path) -> None:
+def test_a_published_run_keeps_its_votes(tmp_path):
     run = certified_levels(tmp_path / "run")
     publish(run, f"file://{tmp_path / 'store'}")
     found = local_run(f"file://{tmp_path / 'store'}")

@@ -1,9 +1,6 @@
 """Speed is measured until it means something, a pilot says what stop rules will ask for, and time follows by hand."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +43,7 @@ class FakeClock:
 
 
 @pytest.mark.parametrize("rate", [3.0, 1000.0, 1e6, 1e12])
-def test_the_rate_is_measured_over_a_while_and_without_the_warm_up(rate: float) -> None:
+def test_the_rate_is_measured_over_a_while_and_without_the_warm_up(rate):
     clock = FakeClock(rate)
     assert measured_rate(clock.cast, 64, least=1.0, clock=clock) == pytest.approx(rate)
     assert clock.asked[0] == clock.asked[1] == 64
@@ -55,7 +52,7 @@ def test_the_rate_is_measured_over_a_while_and_without_the_warm_up(rate: float) 
     assert clock.asked[-1] <= max(64, 64 * rate)  # no longer than needed
 
 
-def test_a_clock_that_stands_still_ends_all_the_same() -> None:
+def test_a_clock_that_stands_still_ends_all_the_same():
     clock, calls = FakeClock(1.0, cold=0.0), []
 
     def cast(votes: int) -> float:
@@ -66,7 +63,7 @@ def test_a_clock_that_stands_still_ends_all_the_same() -> None:
     assert measured_rate(cast, 1, clock=clock) == calls[-1] / 2.0
 
 
-def test_speed_is_measured_with_threads_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_is_measured_with_threads_of_this_machine(monkeypatch):
     monkeypatch.setattr("smoothcert.evaluation.planning.usable_cores", lambda: 2)
     asked = Execution(workers=64, backend="ray", address="10.0.0.1:6379", gpus_per_worker=1)
     assert local(asked) == Execution(workers=2)
@@ -88,7 +85,7 @@ def smoothed(**options: object) -> SmoothedClassifier:
     return SmoothedClassifier(half_space, numerics=Numerics("float32", "eager", 256, 64), **given)
 
 
-def test_without_rules_the_draws_are_the_plans() -> None:
+def test_without_rules_the_draws_are_the_plans():
     classifier = smoothed()
     plan = classifier.prepare((3,))
     assert fixed_draws(plan, 40) == ((1.0, 100), (1.0, 4000))
@@ -96,7 +93,7 @@ def test_without_rules_the_draws_are_the_plans() -> None:
     assert fixed_draws(total, 40) == ((1.0, 25_000),)
 
 
-def test_workers_elsewhere_are_as_fast_as_those_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_elsewhere_are_as_fast_as_those_here(monkeypatch):
     monkeypatch.setattr("smoothcert.evaluation.planning.measured_rate", lambda cast, first: 100.0)
     monkeypatch.setattr("smoothcert.evaluation.planning.usable_cores", lambda: 2)
     inputs = list(data().each(range(4)))
@@ -109,7 +106,7 @@ def test_workers_elsewhere_are_as_fast_as_those_here(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("stop", ["pilot:1%", "decide:0.25", "wrong"])
-def test_the_pilot_foretells_what_the_rules_take(stop: str, tmp_path: Path) -> None:
+def test_the_pilot_foretells_what_the_rules_take(stop, tmp_path):
     classifier, inputs = smoothed(stop=(stop,)), data()
     classifier.settle_for(inputs.levels, inputs.largest)
     found = piloted(classifier, inputs, list(inputs.each(range(0, 40, 4))), Pace(1e6))
@@ -124,7 +121,7 @@ def test_the_pilot_foretells_what_the_rules_take(stop: str, tmp_path: Path) -> N
     assert forecast == pytest.approx(cast, rel=0.35)  # ten inputs stand for forty
 
 
-def test_a_slow_model_gets_few_pilot_votes_and_the_forecast_is_the_same_every_time() -> None:
+def test_a_slow_model_gets_few_pilot_votes_and_the_forecast_is_the_same_every_time():
     classifier, inputs = smoothed(stop=("pilot:1%",)), data()
     classifier.settle_for(inputs.levels, inputs.largest)
     some = list(inputs.each(range(4)))
@@ -133,7 +130,7 @@ def test_a_slow_model_gets_few_pilot_votes_and_the_forecast_is_the_same_every_ti
     assert slow == piloted(classifier, inputs, some, Pace(2.0))
 
 
-def test_planning_starts_no_thread_that_stays() -> None:
+def test_planning_starts_no_thread_that_stays():
     classifier, inputs = smoothed(stop=("wrong",)), data()
     classifier.settle_for(inputs.levels, inputs.largest)
     before = threading.active_count()
@@ -149,13 +146,11 @@ SMALL = Layout(chunk=256, block=64)  # four inputs' blocks share a pass
     ("layout", "votes", "rows"),
     [(LARGE, 1, 8), (LARGE, 100, 104), (LARGE, 64, 64), (SMALL, 1, 64), (SMALL, 100, 128), (SMALL, 256, 256)],
 )
-def test_draws_are_padded_to_whole_passes_or_to_blocks_that_share_one(
-    layout: Layout, votes: int, rows: int
-) -> None:
+def test_draws_are_padded_to_whole_passes_or_to_blocks_that_share_one(layout, votes, rows):
     assert padded(layout, votes) == rows
 
 
-def test_work_by_hand() -> None:
+def test_work_by_hand():
     # 100 votes are 13 passes of 8 rows, 1000 are 125, and one more pass has no noise: 139 for each of 50 inputs.
     work = Work.of(LARGE, 50, [(1.0, 100), (1.0, 1000)])
     assert work == Work(inputs=50, votes=55_000, rows=50 * 139 * 8, passes=50 * 139)
@@ -163,7 +158,7 @@ def test_work_by_hand() -> None:
     assert Work.of(SMALL, 10, [(0.5, 64)]) == Work(10, 320, 10 * 288, 10 * 288 / 256)
 
 
-def test_time_by_hand() -> None:
+def test_time_by_hand():
     work = Work.of(LARGE, 50, [(1.0, 100), (1.0, 1000)])  # 55 600 rows
     assert Pace(5560.0).seconds(work) == 10.0
     assert Pace(5560.0, start_seconds=2.5).seconds(work) == 12.5
@@ -173,14 +168,14 @@ def test_time_by_hand() -> None:
     assert (slow.seconds(work), slow.bottleneck(work)) == (26.0, "records")
 
 
-def test_time_grows_with_votes_and_shrinks_with_workers() -> None:
+def test_time_grows_with_votes_and_shrinks_with_workers():
     one = Work.of(LARGE, 10, [(1.0, 6400)])
     four = Work.of(LARGE, 10, [(1.0, 4 * 6400)])
     assert Pace(100.0).seconds(four) == pytest.approx(4 * Pace(100.0).seconds(one), rel=0.01)
     assert Pace(400.0).seconds(four) == Pace(100.0).seconds(four) / 4
 
 
-def test_disk_is_by_records_and_classes() -> None:
+def test_disk_is_by_records_and_classes():
     assert bytes_on_disk(0, 10) == BYTES_OF_A_RUN
     assert bytes_on_disk(1000, 10) == bytes_on_disk(1000, 2)
     assert bytes_on_disk(1000, 1000) > 5 * bytes_on_disk(1000, 10)

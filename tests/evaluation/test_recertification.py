@@ -1,7 +1,5 @@
 """Recertification: the same votes under another alpha or bound, of levels too, and nothing that needs other votes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace
@@ -50,7 +48,7 @@ def certified(out: Path, **options: Any) -> Run:
 
 @pytest.mark.parametrize("bound", ["top-two", "two-class", "clopper-pearson", "hoeffding", "bernstein"])
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_the_same_plan_gives_the_same_bits(tmp_path: Path, bound: str, noise: str) -> None:
+def test_the_same_plan_gives_the_same_bits(tmp_path, bound, noise):
     source = certified(tmp_path / "source", bound=bound, noise=noise)
     again = recertify(source, tmp_path / "again")
     assert results_digest(again.records) == results_digest(source.records)
@@ -68,9 +66,7 @@ def test_the_same_plan_gives_the_same_bits(tmp_path: Path, bound: str, noise: st
         ({"bound": "bernstein"}, {"bound": "two-class"}),
     ],
 )
-def test_it_equals_certifying_so_in_the_first_place(
-    tmp_path: Path, old: dict[str, Any], new: dict[str, Any]
-) -> None:
+def test_it_equals_certifying_so_in_the_first_place(tmp_path, old, new):
     source = certified(tmp_path / "source", **old)
     made = recertify(source, tmp_path / "made", **new)
     direct = certified(tmp_path / "direct", **(old | new))
@@ -80,14 +76,10 @@ def test_it_equals_certifying_so_in_the_first_place(
     assert stated == direct.manifest.plan.as_json()
 
 
-def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
+def test_the_new_run_says_what_it_was_made_from(tmp_path):
     source = certified(tmp_path / "source", bound="clopper-pearson")
     made = recertify(source, tmp_path / "made", bound="two-class")
-    origin = {
-        "results_sha256": results_digest(source.records),
-        "bound": "clopper-pearson",
-        "alpha": 0.01,
-    }
+    origin = {"results_sha256": results_digest(source.records), "bound": "clopper-pearson", "alpha": 0.01}
     assert made.manifest.plan.recertified_from == origin
     assert made.manifest.origin.value("recertified_from") == str(tmp_path / "source")
     assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
@@ -95,7 +87,7 @@ def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
     assert twice.manifest.plan.recertified_from["recertified_from"] == origin
 
 
-def test_certify_does_not_continue_it(tmp_path: Path) -> None:
+def test_certify_does_not_continue_it(tmp_path):
     recertify(certified(tmp_path / "source", bound="clopper-pearson"), tmp_path / "made", bound="two-class")
     with pytest.raises(RunError, match="recertified_from"):
         certified(tmp_path / "made", bound="two-class")
@@ -104,19 +96,19 @@ def test_certify_does_not_continue_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("sigma", 0.25), ("n", 100), ("n0", 10), ("noise", "uniform"), ("seed", 8)]
 )
-def test_what_would_need_other_votes_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+def test_what_would_need_other_votes_is_refused(tmp_path, name, value):
     source = certified(tmp_path / "source")
     with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b{value}\b"):
         recertified(source, **{name: value})
     recertified(source, **{name: source.manifest.plan.value(name)})
 
 
-def test_soft_bounds_need_soft_votes(tmp_path: Path) -> None:
+def test_soft_bounds_need_soft_votes(tmp_path):
     with pytest.raises(RunError, match=r"hard.*--bound bernstein"):
         recertified(certified(tmp_path / "source"), bound="bernstein")
 
 
-def test_bad_values_are_refused(tmp_path: Path) -> None:
+def test_bad_values_are_refused(tmp_path):
     source = certified(tmp_path / "source")
     with pytest.raises(InvalidValueError, match=r"alpha.*2\.0"):
         recertified(source, alpha=2.0)
@@ -128,7 +120,7 @@ def test_bad_values_are_refused(tmp_path: Path) -> None:
         recertify(source, source.path)
 
 
-def test_logs_and_empty_runs_are_refused() -> None:
+def test_logs_and_empty_runs_are_refused():
     log = made_run()
     with pytest.raises(RunError, match="made"):
         recertified(replace(log, manifest=replace(log.manifest, kind="import")), alpha=0.1)
@@ -139,7 +131,7 @@ def test_logs_and_empty_runs_are_refused() -> None:
 
 
 @pytest.mark.parametrize("what", ["radius", "class", "sigma", "votes", "stream"])
-def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path: Path, what: str) -> None:
+def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path, what):
     source = certified(tmp_path / "source")
     position = next(i for i, r in enumerate(source.records) if r.radius > 0)
     record = source.records[position]
@@ -156,7 +148,7 @@ def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path: Path,
         recertified(replace(source, records=records), alpha=0.1)
 
 
-def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
+def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path):
     source = certified(tmp_path / "source")
     part = replace(source, records=source.records[:5])
     made = recertify(part, tmp_path / "made", alpha=0.1)
@@ -169,9 +161,7 @@ def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
     ("stop", "same"),
     [((), True), (("wrong",), True), (("pilot:5%",), False), (("decide:0.1",), False), (("gain:5%",), False)],
 )
-def test_for_which_plans_the_bits_are_those_of_certify(
-    tmp_path: Path, stop: tuple[str, ...], same: bool
-) -> None:
+def test_for_which_plans_the_bits_are_those_of_certify(tmp_path, stop, same):
     """Where α or the bound decide how many votes there are, certify at another α casts others."""
 
     def with_alpha(out: Path, alpha: float) -> Run:
@@ -186,7 +176,7 @@ def test_for_which_plans_the_bits_are_those_of_certify(
 
 
 @pytest.mark.parametrize("noise", DIAGONAL_NOISES.names())
-def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> None:
+def test_noise_with_a_scale_for_each_dimension(tmp_path, noise):
     vector = DIAGONAL_NOISES[noise](np.array([0.2, 0.5, 0.8]))
 
     def with_alpha(out: Path, alpha: float) -> Run:
@@ -211,7 +201,7 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
         recertified(source)
 
 
-def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None:
+def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path):
     run = read_run(certified(tmp_path / "run").path)
     searched = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_search="ladder")))
     with pytest.raises(RunError, match=r"run\b.*σ.*\bladder\b"):
@@ -219,11 +209,11 @@ def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def source(tmp_path_factory) -> Run:
     return read_run(certified_levels(tmp_path_factory.mktemp("source") / "run"))
 
 
-def test_the_same_levels_give_the_same_bits(source: Run, tmp_path: Path) -> None:
+def test_the_same_levels_give_the_same_bits(source, tmp_path):
     again = recertify(source, tmp_path / "run")
     assert again.records.digest == source.records.digest
     assert (again.path / "levels.jsonl").read_bytes() == (source.path / "levels.jsonl").read_bytes()
@@ -241,9 +231,7 @@ def test_the_same_levels_give_the_same_bits(source: Run, tmp_path: Path) -> None
         {"bound": "two-class"},
     ],
 )
-def test_another_alpha_or_bound_follows_from_the_same_votes(
-    source: Run, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_another_alpha_or_bound_follows_from_the_same_votes(source, tmp_path, changes):
     """Recomputed by verify's own arithmetic, the chooser's share of α included; and back to where it came from."""
     made = recertify(source, tmp_path / "run", **changes)
     assert verify_run(made.path).report.problems == []
@@ -254,13 +242,13 @@ def test_another_alpha_or_bound_follows_from_the_same_votes(
     assert back.records.digest == source.records.digest
 
 
-def test_a_smaller_alpha_never_certifies_more(source: Run, tmp_path: Path) -> None:
+def test_a_smaller_alpha_never_certifies_more(source, tmp_path):
     made = recertify(source, tmp_path / "run", alpha=1e-5)
     assert (made.records.radius <= source.records.radius).all()
     assert (made.records.radius < source.records.radius).any()
 
 
-def test_whether_certifying_so_would_have_cast_these_votes(source: Run, tmp_path: Path) -> None:
+def test_whether_certifying_so_would_have_cast_these_votes(source, tmp_path):
     assert not as_if_certified(source, "top-two")
     constant = read_run(certified_levels(tmp_path / "constant", ConstantChooser(1)))
     assert as_if_certified(constant, "top-two")
@@ -269,13 +257,13 @@ def test_whether_certifying_so_would_have_cast_these_votes(source: Run, tmp_path
     assert made.records.digest == direct.records.digest
 
 
-def test_the_command_says_what_it_means(source: Run, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_says_what_it_means(source, tmp_path, capsys):
     main(["run", "recertify", str(source.path), "--alpha", "0.01", "--out", str(tmp_path / "run")])
     shown = " ".join(capsys.readouterr().err.split())
     assert re.search(r"\balpha 0\.01\b.*chooser.*\balpha 0\.001\b", shown)
 
 
-def test_a_bound_of_soft_votes_is_refused(source: Run, tmp_path: Path) -> None:
+def test_a_bound_of_soft_votes_is_refused(source, tmp_path):
     with pytest.raises(InvalidValueError, match="soft"):
         recertify(source, tmp_path / "run", bound="bernstein")
 
@@ -285,7 +273,7 @@ def altered(source: Run, out: Path) -> Path:
     return without_checksums(out)
 
 
-def test_a_line_that_is_missing_or_of_other_votes_is_refused(source: Run, tmp_path: Path) -> None:
+def test_a_line_that_is_missing_or_of_other_votes_is_refused(source, tmp_path):
     run = altered(source, tmp_path / "missing")
     write_lines(run, {index: line for index, line in lines(run).items() if index != 4})
     with pytest.raises(RunError, match=r"levels\.jsonl.*\b4\b.*missing"):

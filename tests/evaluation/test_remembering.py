@@ -1,7 +1,5 @@
 """A run through a memory: contradictions are cut, the rest is as it was, and the result says what it is."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +51,7 @@ def made(folder: Path, **plan) -> Run:
     return read_run(folder / "run")
 
 
-def test_contradictions_are_cut_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_contradictions_are_cut_and_the_rest_is_kept(tmp_path):
     run, sources = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
     assert [record.predicted for record in run.records] == [0, 1, 0, -1]
     assert [record.radius for record in run.records] == pytest.approx([0.75, 0.25, 0.65, 0.0], rel=1e-6)
@@ -62,7 +60,7 @@ def test_contradictions_are_cut_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert sources == {"certified": 1, "shrunk": 1, "memory": 1, "abstained": 1}
 
 
-def test_an_input_inside_a_region_of_its_class_keeps_a_larger_certificate(tmp_path: Path) -> None:
+def test_an_input_inside_a_region_of_its_class_keeps_a_larger_certificate(tmp_path):
     run = made(tmp_path)
     # (0.1, 0) lies in the region of 0, which leaves 0.65 of its 0.75.
     records = [replace(run.records[0], radius=0.75), replace(run.records[2], predicted=0, radius=0.7)]
@@ -80,7 +78,7 @@ def made_radii(folder: Path) -> dict[int, float]:
     return {record.index: record.radius for record in read_run(folder / "run").records}
 
 
-def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
+def test_the_result_is_marked_wherever_it_is_shown(tmp_path):
     run, _ = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
     assert run.manifest.plan.stateful is True
     assert summarise(run, [0.0]).run == "out (stateful)"
@@ -88,7 +86,7 @@ def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
     assert re.fullmatch(r"gaussian\b.*\(stateful\)", method_of(named))
 
 
-def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:
+def test_asking_again_gives_the_same_classes(tmp_path):
     first, _ = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
     again, sources = remember(read_run(tmp_path / "run"), dataset(), tmp_path / "memory", tmp_path / "again")
     assert [r.predicted for r in again.records] == [r.predicted for r in first.records]
@@ -96,7 +94,7 @@ def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:
     assert sources == {"memory": 3, "abstained": 1}
 
 
-def test_what_cannot_be_remembered(tmp_path: Path) -> None:
+def test_what_cannot_be_remembered(tmp_path):
     run = made(tmp_path)
     other = Dataset("others", POINTS + 1, np.array([0, 1, 1, 0]), ("a", "b"))
     with pytest.raises(DataError, match=r"others.*--dataset"):
@@ -109,7 +107,7 @@ def test_what_cannot_be_remembered(tmp_path: Path) -> None:
         remember(imported, dataset(), tmp_path / "memory", tmp_path / "third")
 
 
-def test_the_command(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(digits_model, tmp_path, capsys):
     run, memory, out = (str(tmp_path / name) for name in ("run", "memory", "out"))
     main(["certify", str(digits_model), "--n", "200", "--max", "5", "--quiet", "--out", run])
     main(["run", "remember", run, "--memory", memory, "--out", out])
@@ -132,7 +130,7 @@ def certified_with(folder: Path, noise: DiagonalNoise) -> Run:
 
 
 @pytest.mark.parametrize("kind", [DiagonalGaussian, DiagonalUniform])
-def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: type[DiagonalNoise]) -> None:
+def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path, kind):
     noise = kind(np.array([0.5, 2.0]))
     before = certified_with(tmp_path, noise)
     run, sources = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
@@ -156,7 +154,7 @@ def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: ty
     assert first.volume_radius == pytest.approx(before.records[0].volume_radius, rel=1e-9)
 
 
-def test_stretched_regions_need_their_votes_and_their_vector(tmp_path: Path) -> None:
+def test_stretched_regions_need_their_votes_and_their_vector(tmp_path):
     run = certified_with(tmp_path, DiagonalGaussian(np.array([0.5, 2.0])))
     altered = replace(run, records=(replace(run.records[0], radius=run.records[0].radius * 2),))
     with pytest.raises(RunError, match=rf"\b0\b.*{altered.records[0].radius:g}"):
@@ -169,7 +167,7 @@ def test_stretched_regions_need_their_votes_and_their_vector(tmp_path: Path) -> 
         remember(run, dataset(), tmp_path / "memory", tmp_path / "c")
 
 
-def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path) -> None:
+def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path):
     weights = torch.tensor([[1.0, 0.05], [0.0, 0.0]])
 
     class Linear(torch.nn.Module):
@@ -192,7 +190,7 @@ def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path)
             assert new.volume_radius >= new.radius
 
 
-def test_runs_that_number_the_classes_otherwise_have_memories_of_their_own(tmp_path: Path) -> None:
+def test_runs_that_number_the_classes_otherwise_have_memories_of_their_own(tmp_path):
     """One model, two data sets: "no" is class 0 of the one and class 1 of the other."""
 
     class Named(torch.nn.Module):

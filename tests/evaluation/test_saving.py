@@ -1,8 +1,5 @@
 """Answers of Python as runs: saved, read, verified, cast again; data sets of arrays, tables and named labels."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,9 +28,7 @@ def smoothed(**options: Any) -> SmoothedClassifier:
     "options", [{}, {"hold": [1]}, {"sigma": {0: 0.5, 1: 1.0}}, {"sigma": {0: 0.5}}], ids=str
 )
 @pytest.mark.parametrize("index", [None, 0])
-def test_saved_answers_are_a_run_that_follows_from_its_votes(
-    tmp_path: Path, options: dict[str, Any], index: int | None
-) -> None:
+def test_saved_answers_are_a_run_that_follows_from_its_votes(tmp_path, options, index):
     classifier = smoothed(**options)
     answers = classifier.certify(ROWS, index=index)
     run = answers.save(tmp_path / "run", LABELS, name="toys")
@@ -50,7 +45,7 @@ def test_saved_answers_are_a_run_that_follows_from_its_votes(
     assert checked.report.exit_code == 0
 
 
-def test_votes_of_another_inputs_stream_are_found_by_replay(tmp_path: Path) -> None:
+def test_votes_of_another_inputs_stream_are_found_by_replay(tmp_path):
     classifier = smoothed()
     answers = classifier.certify(ROWS)
     moved = type(answers)([answers[2], *answers[1:]])
@@ -59,7 +54,7 @@ def test_votes_of_another_inputs_stream_are_found_by_replay(tmp_path: Path) -> N
         moved.save(tmp_path / "run", LABELS)
 
 
-def test_inputs_that_changed_since_are_refused(tmp_path: Path) -> None:
+def test_inputs_that_changed_since_are_refused(tmp_path):
     rows = ROWS.copy()
     answers = smoothed().certify(rows)
     rows[1] = 3.0
@@ -67,12 +62,12 @@ def test_inputs_that_changed_since_are_refused(tmp_path: Path) -> None:
         answers.save(tmp_path / "run", LABELS)
 
 
-def test_a_part_of_the_answers_has_no_source(tmp_path: Path) -> None:
+def test_a_part_of_the_answers_has_no_source(tmp_path):
     with pytest.raises(InvalidValueError, match="save"):
         smoothed().certify(ROWS)[:2].save(tmp_path / "run", LABELS[:2])
 
 
-def test_arrays_with_labels_are_the_data_set_of_them(tmp_path: Path) -> None:
+def test_arrays_with_labels_are_the_data_set_of_them(tmp_path):
     data = Dataset("data", ROWS, np.array(LABELS), ("0", "1"))
     expected = certify_dataset(smoothed(), data, tmp_path / "a")
     found = certify_dataset(smoothed(), ROWS, tmp_path / "b", labels=LABELS)
@@ -84,7 +79,7 @@ def test_arrays_with_labels_are_the_data_set_of_them(tmp_path: Path) -> None:
         certify_dataset(smoothed(), ROWS, tmp_path / "c")
 
 
-def test_tables_with_named_labels(tmp_path: Path) -> None:
+def test_tables_with_named_labels(tmp_path):
     pandas, linear = pytest.importorskip("pandas"), pytest.importorskip("sklearn.linear_model")
     columns = pandas.DataFrame(np.repeat(ROWS, 5, 0), columns=["a", "b"])
     named = np.repeat(["low", "high", "low", "low"], 5)
@@ -98,7 +93,7 @@ def test_tables_with_named_labels(tmp_path: Path) -> None:
         certify_dataset(smooth, columns[::5], tmp_path / "other", labels=["low", "hihg", "low", "low"])
 
 
-def test_a_loader_has_its_labels(tmp_path: Path) -> None:
+def test_a_loader_has_its_labels(tmp_path):
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 

@@ -3,8 +3,6 @@
 ``python -m tests.guarantees.damages --tries 1000 --seed 1`` prints what came of so many damages.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

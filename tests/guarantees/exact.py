@@ -3,8 +3,6 @@
 A check raises TooOftenError when a promise is broken; test_bounds_hold.py shows that it does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

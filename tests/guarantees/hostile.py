@@ -1,7 +1,5 @@
 """Directories and files as somebody might make them who wants something from whoever opens them."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource
@@ -11,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from smoothcert.cli import main
 from smoothcert.runs.manifest import Manifest
@@ -49,16 +45,6 @@ def exit_code(*words: str | Path) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    """The message of a command that refuses; one message, no traceback."""
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    shown = capsys.readouterr().err
-    assert caught.value.code == 2, shown
-    assert "Traceback" not in shown
-    return " ".join(shown.split())
 
 
 @contextmanager

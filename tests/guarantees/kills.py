@@ -5,8 +5,6 @@ Killed are the process that owns a run, its workers, and nodes of a Ray cluster.
 installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ The worst reason is the most flattering one: stop as soon as the bounds are wron
 the horizon allows and by simulation beyond, is the probability that they are wrong at *any* moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
@@ -72,7 +70,7 @@ def hard_probabilities(name: str, alpha: float) -> Iterator[float]:
 
 @pytest.mark.parametrize("alpha", [0.3, 0.05, 0.001])
 @pytest.mark.parametrize("name", ["mixture", "mixture, mirrored"])
-def test_the_mixture_is_ever_wrong_with_probability_alpha_at_most(name: str, alpha: float) -> None:
+def test_the_mixture_is_ever_wrong_with_probability_alpha_at_most(name, alpha):
     rates = [exact_rate_ever_wrong(name, alpha, p) for p in hard_probabilities(name, alpha)]
     assert max(rates) <= alpha
     assert max(rates) > alpha / 5  # not because it says nothing
@@ -80,14 +78,14 @@ def test_the_mixture_is_ever_wrong_with_probability_alpha_at_most(name: str, alp
 
 @pytest.mark.parametrize("alpha", [0.3, 0.05, 0.001])
 @pytest.mark.parametrize("name", ["Clopper–Pearson", "Clopper–Pearson, mirrored"])
-def test_a_fixed_n_bound_that_is_watched_is_noticed(name: str, alpha: float) -> None:
+def test_a_fixed_n_bound_that_is_watched_is_noticed(name, alpha):
     rates = [exact_rate_ever_wrong(name, alpha, p) for p in (0.1, 0.5, 0.9)]
     assert min(rates) > min(2 * alpha, 0.5)
     if alpha == 0.05:
         assert rates[1] == pytest.approx(0.26, abs=0.005)  # as docs/guarantees.md has it
 
 
-def test_the_mixture_is_a_bet_that_gains_nothing_on_average() -> None:
+def test_the_mixture_is_a_bet_that_gains_nothing_on_average():
     # Vote by vote the mixture bets (A + ½)/(n + 1) on the class. The product of these is B(A+½, n−A+½)/π whatever
     # the order of the votes, and a bet that adds up to 1 over both outcomes gains nothing, whatever p is.
     for n in range(1, 12):
@@ -121,7 +119,7 @@ def exact_rate_wrong_at_a_look(rule: Rule, alpha: float, p: float) -> float:
 
 @pytest.mark.parametrize("name", ["looks", "looks-top-two", "looks-two-class"])
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9, 0.99])
-def test_looks_are_ever_wrong_with_probability_alpha_at_most(name: str, p: float) -> None:
+def test_looks_are_ever_wrong_with_probability_alpha_at_most(name, p):
     # The share of these twelve looks is F(12) = 144/720 = .2, so of α = .2 they may use up .04.
     assert exact_rate_wrong_at_a_look(BOUNDS[name], 0.2, p) <= 0.2 * 144 / 720
     assert exact_rate_wrong_at_a_look(BOUNDS["clopper-pearson"], 0.04, p) > 0.08
@@ -157,13 +155,13 @@ TIES = [(0.4, 0.3, 0.3), (0.34, 0.33, 0.33), (0.02, 0.49, 0.49), (0.9, 0.05, 0.0
 
 
 @pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class"])
-def test_with_rivals_that_tie_the_bounds_hold_together_at_all_times(name: str) -> None:
+def test_with_rivals_that_tie_the_bounds_hold_together_at_all_times(name):
     rates = trinomial_rate_ever_wrong(BOUNDS[name], 0.2, TIES)
     assert max(rates) <= 0.2
     assert max(rates) > 0.02
 
 
-def test_the_exact_check_notices_two_class_watched_and_a_rival_chosen_by_hand() -> None:
+def test_the_exact_check_notices_two_class_watched_and_a_rival_chosen_by_hand():
     def smallest_rival(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         return ClassBounds(0.0, mixture_upper(min(tally.counts[1:]), tally.n, alpha / 2))
 
@@ -173,7 +171,7 @@ def test_the_exact_check_notices_two_class_watched_and_a_rival_chosen_by_hand() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("p", TIES[:4])
-def test_looks_at_rivals_that_tie(p: tuple[float, float, float]) -> None:
+def test_looks_at_rivals_that_tie(p):
     alpha, rng = 0.5, np.random.default_rng(9)
     steps = [n - before for before, n in zip([0, *LOOKS], LOOKS)]
     counts = np.cumsum([rng.multinomial(step, p, size=PATHS) for step in steps], axis=0)

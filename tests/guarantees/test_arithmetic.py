@@ -5,12 +5,9 @@ it, whatever ε was, and would be certified for two classes in overlapping balls
 grid leaves nothing to read: what the model sees is a function of whole numbers that add exactly.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,7 +141,7 @@ EVERY_WAY = [
 
 
 @pytest.mark.parametrize(("noise", "dtype", "levels"), EVERY_WAY)
-def test_no_two_certificates_contradict_each_other(noise: str, dtype: str, levels: int | None) -> None:
+def test_no_two_certificates_contradict_each_other(noise, dtype, levels):
     plan = CertifyPlan(NOISES[noise], n=300, n0=50, seed=1, numerics=Numerics(dtype), levels=levels)
     order = 1 if "uniform" in noise else 2
     for name, reader in READERS.items():
@@ -165,9 +162,7 @@ def test_no_two_certificates_contradict_each_other(noise: str, dtype: str, level
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_noise_drawn_and_added_in_floating_point_would_contradict_itself(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_drawn_and_added_in_floating_point_would_contradict_itself(dtype, monkeypatch):
     """The readers above do find what they look for where it is."""
 
     def draw(self: NoisyCopies, out: torch.Tensor, bits: np.random.SFC64) -> None:
@@ -184,7 +179,7 @@ def test_noise_drawn_and_added_in_floating_point_would_contradict_itself(
     assert found >= 2
 
 
-def test_what_the_model_sees_is_a_function_of_whole_numbers() -> None:
+def test_what_the_model_sees_is_a_function_of_whole_numbers():
     """Two inputs whose noisy copies fall on the same steps give the same bits, in both types and signs."""
     for dtype in (torch.float32, torch.float64):
         for noise in NOISES.values():
@@ -201,7 +196,7 @@ def test_what_the_model_sees_is_a_function_of_whole_numbers() -> None:
                 assert not bool((torch.signbit(found) & (found == 0)).any())
 
 
-def test_pictures_are_points_of_the_grid_and_reach_the_model_as_they_are() -> None:
+def test_pictures_are_points_of_the_grid_and_reach_the_model_as_they_are():
     pictures = np.arange(256)
     for sigma in (0.05, 0.12, 0.25, 0.5, 1.0, 2.0):
         for levels in (255, None):
@@ -217,7 +212,7 @@ def test_pictures_are_points_of_the_grid_and_reach_the_model_as_they_are() -> No
                 assert np.array_equal(values, pictures.astype(np.float32) / np.float32(255))
 
 
-def test_an_answer_says_which_point_it_is_about() -> None:
+def test_an_answer_says_which_point_it_is_about():
     smoothed = SmoothedClassifier(HalfSpace(3.0), sigma=0.5, n=1000, seed=0, outputs="labels", classes=2)
     on = smoothed.certify(np.full(4, 17 / 255))
     assert on.shift == 0.0
@@ -240,14 +235,14 @@ def test_an_answer_says_which_point_it_is_about() -> None:
     ("x", "sigma"),
     [(1e39, 0.5), (0.0, 1e39), (1.0, 1e-9), (1.7e7, 0.5), (1.7e9, 10.0), (3e38, 1.0), (0.0, 1e-42)],
 )
-def test_what_float32_cannot_add_exactly_is_refused_with_the_remedy(x: float, sigma: float) -> None:
+def test_what_float32_cannot_add_exactly_is_refused_with_the_remedy(x, sigma):
     smoothed = SmoothedClassifier(HalfSpace(3.0), sigma=sigma, n=100, outputs="labels", classes=2)
     with pytest.raises(InvalidValueError, match=rf"sigma.* {re.escape(f'{sigma:g}')}\b"):
         smoothed.certify(np.full(3, x))
 
 
 @pytest.mark.parametrize(("scale", "sigma"), [(1.7e7, 0.5), (1.7e9, 10.0)])
-def test_a_data_set_far_from_zero_gets_the_type_it_needs(tmp_path: Path, scale: float, sigma: float) -> None:
+def test_a_data_set_far_from_zero_gets_the_type_it_needs(tmp_path, scale, sigma):
     """By itself: inputs and noise in float32 were 83 false certificates of 100 here."""
     offsets = np.random.default_rng(3).uniform(0.01, 2.0, size=60) * sigma
     np.savez(
@@ -277,7 +272,7 @@ def test_a_data_set_far_from_zero_gets_the_type_it_needs(tmp_path: Path, scale: 
         )
 
 
-def test_grid_noise_is_checked_for_exactness_at_the_very_edge() -> None:
+def test_grid_noise_is_checked_for_exactness_at_the_very_edge():
     grid = on_grid(Gaussian(0.5), Grid.of(255), (1,))
     inside = (2**24 - grid.sampler.reach) / float(grid.steps_per_unit)
     grid.check_exact(grid.point(np.array([inside])), "float32", 0)
@@ -286,7 +281,7 @@ def test_grid_noise_is_checked_for_exactness_at_the_very_edge() -> None:
 
 
 @pytest.mark.parametrize("bound", ["clopper-pearson", "top-two", "mixture"])
-def test_certificates_pay_the_samplers_error(bound: str) -> None:
+def test_certificates_pay_the_samplers_error(bound):
     """In so many dimensions that it is not lost in rounding."""
     plan = CertifyPlan(Gaussian(0.5), n=1000, bound=bound, seed=0, dimension=10**12)
     error = plan.sampler_error

@@ -1,7 +1,5 @@
 """Attacks contradict wrong certificates and no right ones, and call nothing broken that may be whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ DISTANCES = [0.3, 0.5, 0.7, 0.9]
 
 
 @pytest.mark.parametrize("attack", ATTACKS.names())
-def test_a_sound_run_is_not_contradicted(tmp_path: Path, attack: str) -> None:
+def test_a_sound_run_is_not_contradicted(tmp_path, attack):
     data = at_distances(DISTANCES)
     run = certified(tmp_path, data)
     radii = [record.radius for record in run.records]
@@ -33,7 +31,7 @@ def test_a_sound_run_is_not_contradicted(tmp_path: Path, attack: str) -> None:
     assert report.chance_of_contradictions() == 1.0
 
 
-def test_doubled_radii_are_contradicted(tmp_path: Path) -> None:
+def test_doubled_radii_are_contradicted(tmp_path):
     """A half-space is the worst case of the theorem: twice the certified radius is beyond its boundary."""
     data = at_distances(DISTANCES)
     run = certified(tmp_path, data)
@@ -47,7 +45,7 @@ def test_doubled_radii_are_contradicted(tmp_path: Path) -> None:
     assert report.chance_of_contradictions() < 1e-10
 
 
-def test_what_contradicts_is_the_distance_found(tmp_path: Path) -> None:
+def test_what_contradicts_is_the_distance_found(tmp_path):
     """A certificate is of the open ball: any break closer than its radius contradicts it, whatever the budget."""
     data = at_distances([0.3])
     run = certified(tmp_path, data)
@@ -62,7 +60,7 @@ def test_what_contradicts_is_the_distance_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [(), ("decide:0.5",)])
-def test_inputs_that_are_right_are_not_called_wrong(tmp_path: Path, stop: tuple[str, ...]) -> None:
+def test_inputs_that_are_right_are_not_called_wrong(tmp_path, stop):
     """All inputs are right by the least of margins: the plurality of the run's votes is wrong on many of them."""
     count, alpha = 120, 0.01
     data = at_distances([0.001] * count)
@@ -75,7 +73,7 @@ def test_inputs_that_are_right_are_not_called_wrong(tmp_path: Path, stop: tuple[
 
 
 @pytest.mark.slow
-def test_the_doubt_benefits_the_label(tmp_path: Path) -> None:
+def test_the_doubt_benefits_the_label(tmp_path):
     """At the boundary itself, where votes are even, inputs are called broken no more often than α allows."""
     count, alpha = 300, 0.05
     data = at_distances([0.5] * count)
@@ -91,7 +89,7 @@ def test_the_doubt_benefits_the_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_many_rivals_are_not_many_chances(classes: int) -> None:
+def test_many_rivals_are_not_many_chances(classes):
     """The strongest of many equal rivals is chosen by the votes that test it; the level allows for that."""
     alpha, trials, radii = 0.05, 2000, 1
     level = AttackPlan(alpha=alpha).level(radii, classes)
@@ -133,13 +131,13 @@ def attacked(digits_model: Path, inputs: int, n: int, scale: float) -> tuple[lis
 
 
 @pytest.mark.parametrize("inputs", [8, pytest.param(40, marks=pytest.mark.slow)])
-def test_no_attack_inside_certified_radii_succeeds(digits_model: Path, inputs: int) -> None:
+def test_no_attack_inside_certified_radii_succeeds(digits_model, inputs):
     answers, found = attacked(digits_model, inputs, 5000, 0.999)
     assert len(answers) > 0.75 * inputs
     assert not [f for a, f in zip(answers, found) if not f.abstained and f.predicted != a.predicted]
 
 
-def test_the_attack_is_a_real_one(digits_model: Path) -> None:
+def test_the_attack_is_a_real_one(digits_model):
     """Four times as far, the same attack does change answers: its silence inside the radius means something."""
     answers, found = attacked(digits_model, 8, 1000, 4)
     assert sum(f.predicted not in (a.predicted, -1) for a, f in zip(answers, found)) >= len(answers) // 2

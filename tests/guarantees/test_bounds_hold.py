@@ -1,9 +1,6 @@
 """“With probability 1−α over the votes, the bounds hold together”, for every bound; and broken ones are noticed."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -39,9 +36,7 @@ def mirrored(successes: int, n: int, alpha: float) -> float:
 
 @pytest.mark.parametrize("bound", [clopper_pearson_lower, mirrored])
 @pytest.mark.parametrize(("n", "alpha"), [(1, 0.3), (5, 0.1), (30, 0.05), (100, 0.001)])
-def test_clopper_pearson_misses_alpha_of_the_time_at_worst(
-    bound: Callable[..., float], n: int, alpha: float
-) -> None:
+def test_clopper_pearson_misses_alpha_of_the_time_at_worst(bound, n, alpha):
     assert_exact_lower_coverage(partial(bound, n=n, alpha=alpha), n, alpha)
 
 
@@ -54,7 +49,7 @@ def test_clopper_pearson_misses_alpha_of_the_time_at_worst(
     ],
     ids=["one vote too few", "normal approximation", "wasteful"],
 )
-def test_broken_lower_bounds_are_noticed(broken: Callable[[int], float], error: type[Exception]) -> None:
+def test_broken_lower_bounds_are_noticed(broken, error):
     with pytest.raises(error):
         assert_exact_lower_coverage(broken, 30, 0.05)
 
@@ -74,25 +69,25 @@ def test_broken_lower_bounds_are_noticed(broken: Callable[[int], float], error: 
         *[(0.45, 0.1, 0.09, 0.09, 0.09, 0.09, 0.09), (0.9, 0.05, 0.05), (0.5, 0.5, 0.0), (0.7, 0.3, 0.0)],
     ],
 )
-def test_hard_bounds_hold_together(name: str, p: tuple[float, ...]) -> None:
+def test_hard_bounds_hold_together(name, p):
     for n, alpha in ((15, 0.2), (25, 0.02), (25, 0.3), (100, 0.1)):
         assert joint_miss_rate(BOUNDS[name], p, n, alpha) <= alpha
 
 
-def test_a_share_of_alpha_that_is_spent_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_of_alpha_that_is_spent_twice_is_noticed(monkeypatch):
     monkeypatch.setattr("smoothcert.bounds.fixed.without_part", lambda alpha, part: alpha * (1 + 1 / part))
     cases = [(k / 200, 1 - k / 200, 0.0) for k in range(20, 190)]
     assert max(joint_miss_rate(BOUNDS["two-class"], p, 9, 0.3) for p in cases) > 0.3
 
 
-def test_two_class_spends_its_alpha_and_no_more() -> None:
+def test_two_class_spends_its_alpha_and_no_more():
     # One strong rival: both halves of α are at risk, and both are used up to the votes' granularity.
     p = (0.5, 0.3, 0.2)
     assert 0.13 < joint_miss_rate(BOUNDS["two-class"], p, 1000, 0.2) <= 0.2
     assert joint_miss_rate(lambda tally, c, alpha: two_class(tally, c, 2 * alpha), p, 1000, 0.2) > 0.2
 
 
-def test_a_rival_chosen_by_hand_is_noticed() -> None:
+def test_a_rival_chosen_by_hand_is_noticed():
     def broken(tally: Tally) -> ClassBounds:
         lower = clopper_pearson_lower(tally.counts[0], tally.n, 0.05)
         return ClassBounds(lower, clopper_pearson_upper(min(tally.counts[1:]), tally.n, 0.05))
@@ -106,7 +101,7 @@ def test_a_rival_chosen_by_hand_is_noticed() -> None:
     assert missed > 0.1
 
 
-def test_votes_that_choose_and_certify_are_noticed() -> None:
+def test_votes_that_choose_and_certify_are_noticed():
     """Eight equal classes: whichever leads is "certified" above its true probability far too often."""
     p, n, alpha = (1 / 8,) * 8, 50, 0.05
     missed = sum(
@@ -119,7 +114,7 @@ def test_votes_that_choose_and_certify_are_noticed() -> None:
 
 @pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
 @pytest.mark.parametrize("votes", [(1.0, 0.0), (0.9, 0.2), (0.6, 0.55)])
-def test_soft_bounds_hold_for_votes_of_two_kinds(name: str, votes: tuple[float, float]) -> None:
+def test_soft_bounds_hold_for_votes_of_two_kinds(name, votes):
     """Exactly, over all numbers of votes of the first kind: 0 and 1 are the widest that there are."""
     for n, alpha in ((2, 0.2), (30, 0.2), (100, 0.05)):
         kinds = [np.repeat(votes, (k, n - k)) for k in range(n + 1)]
@@ -130,7 +125,7 @@ def test_soft_bounds_hold_for_votes_of_two_kinds(name: str, votes: tuple[float, 
             assert stats.binom.pmf(np.arange(n + 1), n, p)[lower > mean].sum() <= alpha
 
 
-def test_n_in_place_of_n_minus_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_in_place_of_n_minus_one_is_noticed(monkeypatch):
     def broken(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         n, log_term = tally.n, math.log(2 / alpha)
         mean = tally.sums[chosen] / (n * SOFT_UNIT)
@@ -144,7 +139,7 @@ def test_n_in_place_of_n_minus_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("p", [(0.501, 0.499), (0.36, 0.34, 0.3), (0.26, 0.25, 0.25, 0.24), (0.1,) * 10])
-def test_predict_is_wrong_with_probability_alpha_at_most(p: Sequence[float]) -> None:
+def test_predict_is_wrong_with_probability_alpha_at_most(p):
     """Every class but the first, with votes that tell it from the strongest of the others; a tie tells nothing."""
     alpha, n = 0.1, 60
     wrong = 0.0

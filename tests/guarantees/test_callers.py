@@ -4,8 +4,6 @@ Torch modules are captured, so their state is none (test_captured.py). This is a
 caller at a time, and about the copies that gradients are computed on.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
@@ -15,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,7 +103,7 @@ PAIRS: dict[str, Callable[[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-def test_models_that_share_something_have_one_caller_at_a_time(kind: str) -> None:
+def test_models_that_share_something_have_one_caller_at_a_time(kind):
     """½ was certified as the class of −1: votes on one input were counted for the other."""
     shared = Estimator() if "estimator" in kind else Shared()
     classifiers = PAIRS[kind](shared)
@@ -125,7 +122,7 @@ def test_models_that_share_something_have_one_caller_at_a_time(kind: str) -> Non
     assert shared.most <= 1
 
 
-def test_workers_of_one_function_wait_for_one_another_unless_it_is_declared_thread_safe() -> None:
+def test_workers_of_one_function_wait_for_one_another_unless_it_is_declared_thread_safe():
     shared = Shared()
     smoothed(shared.scores, execution=Execution(workers=4)).certify(np.zeros((8, 2)))
     assert shared.most == 1
@@ -140,7 +137,7 @@ def test_workers_of_one_function_wait_for_one_another_unless_it_is_declared_thre
     finished([lambda: prepared.outputs(torch.zeros(8, 2))] * 2)
 
 
-def test_answers_are_copied_before_the_lock_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_copied_before_the_lock_is_released(monkeypatch):
     """They may lie where the next caller's are put."""
     answers = np.zeros((4096, 2), np.float32)
 
@@ -162,7 +159,7 @@ def test_answers_are_copied_before_the_lock_is_released(monkeypatch: pytest.Monk
     assert philox.certify(np.array([5.0, 0.0])).estimation.counts[0] == 64
 
 
-def test_gradients_of_modules_that_are_not_thread_safe_hold_the_lock() -> None:
+def test_gradients_of_modules_that_are_not_thread_safe_hold_the_lock():
     passes = GradientPasses(adapt(SharedModule(), "hard", thread_safe=False), Execution(workers=1))
     asked, inside, entered = threading.Event(), threading.Event(), list[bool]()
 
@@ -183,7 +180,7 @@ def test_gradients_of_modules_that_are_not_thread_safe_hold_the_lock() -> None:
     assert entered == [False]
 
 
-def test_a_function_may_ask_another_classifier_which_works_within_the_lock() -> None:
+def test_a_function_may_ask_another_classifier_which_works_within_the_lock():
     """Workers of the inner one would wait for ever for the function that waits for them."""
     shared = Shared()
     inner = smoothed(shared.scores, sigma=0.1, n=50, n0=10, execution=Execution(workers=2))
@@ -206,7 +203,7 @@ def test_a_function_may_ask_another_classifier_which_works_within_the_lock() -> 
     assert shared.most == 1
 
 
-def test_workers_that_outlive_the_call_they_were_started_in_take_the_lock_again() -> None:
+def test_workers_that_outlive_the_call_they_were_started_in_take_the_lock_again():
     """A function may keep an iterator of answers, and ask it for more in another call."""
     with one_caller():
         pool = worker_threads(1)
@@ -219,7 +216,7 @@ def test_workers_that_outlive_the_call_they_were_started_in_take_the_lock_again(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_process_waits_for_no_thread_that_it_does_not_have() -> None:
+def test_a_forked_process_waits_for_no_thread_that_it_does_not_have():
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -242,7 +239,7 @@ def test_a_forked_process_waits_for_no_thread_that_it_does_not_have() -> None:
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere")
 @pytest.mark.parametrize("dropped", [False, True], ids=["", "the first one dropped"])
-def test_an_interrupt_ends_a_preparation_at_once_and_releases_the_lock(dropped: bool) -> None:
+def test_an_interrupt_ends_a_preparation_at_once_and_releases_the_lock(dropped):
     asked, workers, answered = threading.Event(), list[threading.Thread](), threading.Event()
 
     def wait() -> None:
@@ -297,7 +294,7 @@ def busy() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("search", ["gradient", "ellipsoid"])
-def test_workers_of_a_gradient_search_have_a_copy_each(search: str) -> None:
+def test_workers_of_a_gradient_search_have_a_copy_each(search):
     def sigmas(workers: int) -> list[float]:
         how = SEARCHES[search](steps=20, samples=4, rows=4)
         classifier = smoothed(Kept(), sigma=1.0, n=200, search=how, execution=Execution(workers=workers))
@@ -309,7 +306,7 @@ def test_workers_of_a_gradient_search_have_a_copy_each(search: str) -> None:
 
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("route", ["gradient", "votes"])
-def test_so_have_workers_of_a_fit(tmp_path: Path, route: str) -> None:
+def test_so_have_workers_of_a_fit(tmp_path, route):
     values = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32) * 2
     data = Dataset("points", values, (values[:, 0] <= 0).astype(np.int64), ("0", "1"))
     few = {"sub_epochs": 3, "validation": 4, "votes": 16, "validation_n0": 20, "validation_n": 100}
@@ -324,7 +321,7 @@ def test_so_have_workers_of_a_fit(tmp_path: Path, route: str) -> None:
     assert np.array_equal(fitted(4), fitted(1))
 
 
-def test_a_module_that_was_given_is_not_the_one_that_is_evaluated() -> None:
+def test_a_module_that_was_given_is_not_the_one_that_is_evaluated():
     """A replaced ``forward`` has the module in its closure, which copy.deepcopy would leave there."""
     module = nn.Linear(2, 2, bias=False)
     with torch.no_grad():
@@ -337,7 +334,7 @@ def test_a_module_that_was_given_is_not_the_one_that_is_evaluated() -> None:
         assert classifier.certify(np.array([1.0, 0.0])).predicted == 0
 
 
-def test_a_module_that_cant_be_copied_is_refused_and_works_as_a_function() -> None:
+def test_a_module_that_cant_be_copied_is_refused_and_works_as_a_function():
     class NotToBeCopied(nn.Linear):
         lock = property(lambda self: self.__dict__["_lock"])
 
@@ -371,7 +368,7 @@ class Clearing:
         (8, "philox", "ladder"),
     ],
 )
-def test_batches_that_a_function_keeps_stay_its_own(chunk: int, generator: str, search: str | None) -> None:
+def test_batches_that_a_function_keeps_stay_its_own(chunk, generator, search):
     """Votes to come were drawn into them: .6 was certified to 1.57 as the class of −5."""
 
     def answers(later: int) -> list[Any]:
@@ -431,7 +428,7 @@ def local() -> Iterator[None]:
         (lambda: torch.autocast("cpu", torch.bfloat16), linear(), {"bound": "hoeffding"}),
     ],
 )
-def test_the_callers_context_is_no_part_of_the_model(context: Any, model: Any, options: Any) -> None:
+def test_the_callers_context_is_no_part_of_the_model(context, model, options):
     """It was in probes, fingerprint and base class, and not in the votes: two functions under one certificate."""
     points = np.array([[1.0, 0.0], [-1.0, 0.0]])
 
@@ -447,7 +444,7 @@ def test_the_callers_context_is_no_part_of_the_model(context: Any, model: Any, o
         assert answers() == outside
 
 
-def test_nor_where_processes_cast_the_votes() -> None:
+def test_nor_where_processes_cast_the_votes():
     """Where the work is begun, the answers that theirs must equal are those of a worker."""
     with variable():
         prepared = adapt(by_context, "hard").prepare(Numerics(chunk=8, block=8), (2,))

@@ -3,8 +3,6 @@
 Every module here votes by the sign of x₀ and does something else beside that. None is found out by a race of threads.
 """
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 import random
@@ -337,7 +335,7 @@ def check(name: str, *executions: Execution) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_votes_are_those_of_the_pure_function_or_there_are_none(name: str) -> None:
+def test_votes_are_those_of_the_pure_function_or_there_are_none(name):
     check(name, Execution(workers=1), Execution(workers=2))
 
 
@@ -378,9 +376,7 @@ def two_processes() -> Iterator[ProcessPoolExecutor]:
 
 @pytest.mark.system
 @pytest.mark.parametrize("name", FATES)
-def test_so_are_those_that_processes_cast(
-    name: str, two_processes: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_are_those_that_processes_cast(name, two_processes, monkeypatch):
     pytest.importorskip("cloudpickle")
     monkeypatch.setattr(processes.ProcessVoters, "_start", lambda voters: Lent(two_processes, voters._spec))
     check(name, Execution(workers=2, backend="processes"))
@@ -388,14 +384,9 @@ def test_so_are_those_that_processes_cast(
 
 @pytest.mark.parametrize(
     ("kind", "declared", "workers"),
-    [
-        ("numpy_and_back", None, 1),
-        ("numpy_and_back", True, 4),
-        ("counter", None, 4),
-        ("counter", False, 1),
-    ],
+    [("numpy_and_back", None, 1), ("numpy_and_back", True, 4), ("counter", None, 4), ("counter", False, 1)],
 )
-def test_an_opaque_module_has_one_caller(kind: str, declared: bool | None, workers: int) -> None:
+def test_an_opaque_module_has_one_caller(kind, declared, workers):
     prepared = adapt(impure(kind), "hard", thread_safe=declared).prepare(Numerics(), (2,))
     assert prepared.workers(4) == workers
 
@@ -403,7 +394,7 @@ def test_an_opaque_module_has_one_caller(kind: str, declared: bool | None, worke
 # ------------------------------------------------------------------------------------------------------- the capture
 
 
-def test_the_graph_shares_nothing_with_the_module_or_what_it_closes_over() -> None:
+def test_the_graph_shares_nothing_with_the_module_or_what_it_closes_over():
     shift = torch.tensor([0.5])
 
     class Closing(nn.Linear):
@@ -425,9 +416,7 @@ def test_the_graph_shares_nothing_with_the_module_or_what_it_closes_over() -> No
         CLOSED_OVER.sub_(1.0)
 
 
-def test_capturing_leaves_the_module_the_generator_and_the_output_as_they_were(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_capturing_leaves_the_module_the_generator_and_the_output_as_they_were(capfd):
     rows, state = torch.rand(8, 2), torch.get_rng_state()
     kinds = [
         "seeded_without_a_draw",
@@ -455,7 +444,7 @@ def test_capturing_leaves_the_module_the_generator_and_the_output_as_they_were(
         ("scratch_parameter", "parameter.*aten.copy_", "return getattr"),
     ],
 )
-def test_a_rejection_names_the_operator_and_the_line(kind: str, operator: str, line: str) -> None:
+def test_a_rejection_names_the_operator_and_the_line(kind, operator, line):
     source = Path(__file__).read_text(encoding="utf-8").splitlines()
     number = next(number for number, text in enumerate(source, 1) if line in text)
     with pytest.raises(ModelError, match=rf"Rejected.*{operator}.*test_captured\.py:{number}\b"):
@@ -463,7 +452,7 @@ def test_a_rejection_names_the_operator_and_the_line(kind: str, operator: str, l
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_networks_of_many_kinds_are_captured() -> None:
+def test_networks_of_many_kinds_are_captured():
     class Last(nn.Module):
         def __init__(self, body: nn.Module) -> None:
             super().__init__()
@@ -493,12 +482,12 @@ def test_networks_of_many_kinds_are_captured() -> None:
         assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_code_that_loops_over_numbers_is_not_captured_for_ever() -> None:
+def test_code_that_loops_over_numbers_is_not_captured_for_ever():
     with pytest.raises(NotCapturedError):
         capture("lists", impure("python_lists").eval(), torch.rand(300, 2))
 
 
-def test_a_module_inside_of_another_classifiers_model_is_cast_in_its_thread() -> None:
+def test_a_module_inside_of_another_classifiers_model_is_cast_in_its_thread():
     """Its workers would wait for the lock that the function around it holds."""
     inner = SmoothedClassifier(
         impure("numpy_and_back"), sigma=0.1, n=50, seed=0, execution=Execution(workers=2)
@@ -516,7 +505,7 @@ def test_a_module_inside_of_another_classifiers_model_is_cast_in_its_thread() ->
     assert votes(Asking(), 2, n=100) == expected
 
 
-def test_training_that_goes_on_is_told(recwarn: pytest.WarningsRecorder) -> None:
+def test_training_that_goes_on_is_told(recwarn):
     """The certificates stay those of the weights that were given."""
     network = nn.Sequential(nn.Linear(1, 2))
     with torch.no_grad():

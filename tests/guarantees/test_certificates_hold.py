@@ -5,8 +5,6 @@ the procedure itself is asked about each outcome. That the engine's votes have t
 is a test of its own. The campaign certifies thousands of inputs from the sampler's bits to the radius.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,7 +114,7 @@ def certificates(case: Case, bound: str, candidate: int = 0) -> tuple[Answers, f
 
 
 @pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
-def test_certificates_are_false_with_probability_alpha_at_most(bound: str) -> None:
+def test_certificates_are_false_with_probability_alpha_at_most(bound):
     """Whichever class was chosen: the leading one, its rival, or one of the rest."""
     for name, case in CASES.items():
         for candidate in range(min(3, len(case.p))):
@@ -128,7 +126,7 @@ def test_certificates_are_false_with_probability_alpha_at_most(bound: str) -> No
                 assert name == "tie" or given > 0.15, name  # or there would be nothing to be wrong about
 
 
-def test_no_alpha_is_wasted() -> None:
+def test_no_alpha_is_wasted():
     """p just below a value that the bound can take: exactly α of all certificates claim too much."""
     n, alpha = 60, 0.1
     case = half_space(clopper_pearson_lower(54, n, alpha) * (1 - 1e-9))
@@ -143,7 +141,7 @@ def test_no_alpha_is_wasted() -> None:
 @pytest.mark.parametrize("bound", ["hoeffding", "bernstein"])
 @pytest.mark.parametrize("soft", [(1.0, 0.0), (0.9, 0.2)])
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_soft_votes(bound: str, soft: tuple[float, float], noise: str) -> None:
+def test_soft_votes(bound, soft, noise):
     """A half-space with sure votes and others: their mean, low + (high − low)·P[below the edge], is ½ where it ends."""
     high, low = soft
     edge, share = 0.5, (0.5 - low) / (high - low)
@@ -185,7 +183,7 @@ def assert_binomial(counts: Any, n: int, p: float, parts: int) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
-def test_the_samplers_votes_are_binomial(noise: Any) -> None:
+def test_the_samplers_votes_are_binomial(noise):
     """Edges lie half-way between two steps of the grid, so that f∘Q under real noise has the probabilities of f."""
     for edge_steps in (-1, 0, 40, 100):
         counts, p = sampled_votes(noise, edge_steps, 4000)
@@ -193,7 +191,7 @@ def test_the_samplers_votes_are_binomial(noise: Any) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
-def test_the_engines_votes_are_binomial(noise: Any) -> None:
+def test_the_engines_votes_are_binomial(noise):
     """What the sums above take for granted: independent votes with the probability of the closed form."""
     p = norm.cdf(0.5) if "gaussian" in noise.name else (1 + 0.25 / HALF_WIDTH) / 2
     plan = CertifyPlan(noise, n0=20, n=60, seed=1)
@@ -210,7 +208,7 @@ def test_the_engines_votes_are_binomial(noise: Any) -> None:
     ("name", "bound"),
     [*product(CASES, ["clopper-pearson", "top-two"]), ("probit", "hoeffding"), ("probit", "bernstein")],
 )
-def test_certificates_from_bits_to_radius(name: str, bound: str) -> None:
+def test_certificates_from_bits_to_radius(name, bound):
     """Thousands of inputs, from the sampler's bits through the engine to the radius."""
     trials, probit = 3000, Probit(0.5, 0.5)
     case = CASES[name] if name in CASES else Case(probit, (0.5, 0.5), 0.5, n=200, alpha=0.3, given=0.9)

@@ -1,8 +1,5 @@
 """A σ for each column: what is certified, stored and verified is the ellipsoid of those scales, held columns apart."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +45,7 @@ def smoothed(sigma: Any = SIGMA, **options: Any) -> SmoothedClassifier:
     ],
     ids=str,
 )
-def test_the_region_has_each_columns_own_scale(options: dict[str, Any]) -> None:
+def test_the_region_has_each_columns_own_scale(options):
     answer = smoothed(**options).certify_one(ROW)
     count = answer.evidence.votes[1]
     assert abs(count / 2000 - norm.cdf(2 / np.sqrt(2))) < 0.03
@@ -60,7 +57,7 @@ def test_the_region_has_each_columns_own_scale(options: dict[str, Any]) -> None:
     assert not answer.covers(ROW - [0, 0, 1e-9])  # a held column: nothing is said
 
 
-def test_a_run_of_such_a_classifier_is_verified(tmp_path: Path) -> None:
+def test_a_run_of_such_a_classifier_is_verified(tmp_path):
     rows = np.stack([ROW, ROW * [-1, 1, 1], ROW * [1, 1, 0]])
     data = Dataset("rows", rows, np.array([1, 0, 1]), ("no", "yes"))
     run = certify_dataset(smoothed(), data, tmp_path / "run")
@@ -82,12 +79,12 @@ def test_a_run_of_such_a_classifier_is_verified(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_scales_that_fit_no_column_are_refused(options: dict[str, Any], named: str) -> None:
+def test_scales_that_fit_no_column_are_refused(options, named):
     with pytest.raises(InvalidValueError, match=named):
         smoothed(**options)
 
 
-def test_the_estimator_takes_the_same_scales() -> None:
+def test_the_estimator_takes_the_same_scales():
     pandas, linear = pytest.importorskip("pandas"), pytest.importorskip("sklearn.linear_model")
     from smoothcert.estimator import SmoothedEstimator
 

@@ -1,7 +1,5 @@
 """A run that notices damage: no flipped bit changes a figure in silence, and what is lost is made again."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -32,7 +30,6 @@ from smoothcert.training.loop import State
 from smoothcert.training.runs import load_state, save_state
 from smoothcert_verify import RunError as UnreadableRunError
 from smoothcert_verify import verify_run
-from tests.conftest import BuildOnce
 from tests.guarantees import damages
 from tests.guarantees.damages import _classifier, certified, outcome, points
 from tests.runs.sealing import without_checksums
@@ -42,13 +39,13 @@ from tests.smoothing.memory.toys import saying, statement
 
 
 @pytest.fixture(scope="session")
-def finished(build_once: BuildOnce) -> Callable[[str], Run]:
+def finished(build_once) -> Callable[[str], Run]:
     """A finished run of a kind."""
     return lambda kind: read_run(build_once(f"damage-{kind}", lambda path: certified(kind, path)))
 
 
 @pytest.fixture(scope="session")
-def whole(finished: Callable[[str], Run]) -> Run:
+def whole(finished) -> Run:
     return finished("plain")
 
 
@@ -57,7 +54,7 @@ def copied(whole: Run, path: Path) -> Path:
 
 
 @pytest.fixture
-def run(whole: Run, tmp_path: Path) -> Path:
+def run(whole, tmp_path) -> Path:
     return copied(whole, tmp_path / "run")
 
 
@@ -121,9 +118,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_or_lost_is_noticed_and_made_again(
-    whole: Run, run: Path, change: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_changed_or_lost_is_noticed_and_made_again(whole, run, change, capsys):
     CHANGES[change](run)
     for command in ("table", "show", "export-log"):
         assert str(run) in refused(capsys, command, run)
@@ -135,7 +130,7 @@ def test_what_is_changed_or_lost_is_noticed_and_made_again(
 
 
 @pytest.mark.parametrize("field", ["alpha", "n", "sigma", "bound", "norm"])
-def test_an_edited_statement_is_noticed(run: Path, field: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_statement_is_noticed(run, field, capsys):
     """With its own checksum, and without: the records know the statement they were made with."""
     path = run / "run.json"
     other = {"alpha": 0.01, "n": 100, "sigma": 0.25, "bound": "clopper-pearson", "norm": "l1"}[field]
@@ -160,9 +155,7 @@ def not_utf8(content: bytes) -> Iterator[bytes]:
         yield content[:place] + bytes([content[place] ^ 0x80]) + content[place + 1 :]
 
 
-def test_bytes_of_the_schema_that_are_not_utf8_are_damage_and_no_traceback(
-    whole: Run, run: Path, tmp_path: Path
-) -> None:
+def test_bytes_of_the_schema_that_are_not_utf8_are_damage_and_no_traceback(whole, run, tmp_path):
     """SQLite quotes its schema in its errors, which then can't be decoded."""
     path, memory = run / "journal.sqlite", tmp_path / "memory.sqlite"
     for changed in not_utf8(path.read_bytes()):
@@ -180,7 +173,7 @@ def test_bytes_of_the_schema_that_are_not_utf8_are_damage_and_no_traceback(
             RegionMemory.open(memory, statement((2,), "l2"))
 
 
-def test_records_lost_with_a_write_ahead_file_are_missed(whole: Run, tmp_path: Path) -> None:
+def test_records_lost_with_a_write_ahead_file_are_missed(whole, tmp_path):
     run = tmp_path / "run"
     certified("plain", run, most=6)
     assert len(read_run(run).records) == 6
@@ -193,9 +186,7 @@ def test_records_lost_with_a_write_ahead_file_are_missed(whole: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", damages.EARLIER_KINDS)
-def test_runs_of_earlier_versions_open_and_go_on(
-    finished: Callable[[str], Run], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_earlier_versions_open_and_go_on(finished, kind, tmp_path, capsys):
     run = copied(finished(kind), tmp_path / "run")
     expected = read_run(run)
     before = printed(capsys, "table", run, "--format", "json")
@@ -212,7 +203,7 @@ def test_runs_of_earlier_versions_open_and_go_on(
 
 
 @pytest.mark.parametrize("name", ["sigma_search.jsonl", "sigmas"])
-def test_a_damaged_search_is_made_again(finished: Callable[[str], Run], name: str, tmp_path: Path) -> None:
+def test_a_damaged_search_is_made_again(finished, name, tmp_path):
     expected = finished("ellipsoid")
     run = copied(expected, tmp_path / "run")
     found = read_searches(run)
@@ -234,9 +225,7 @@ def test_a_damaged_search_is_made_again(finished: Callable[[str], Run], name: st
 
 
 @pytest.mark.parametrize("change", ["votes", "cut", "line", "file"])
-def test_damaged_votes_of_chooser_and_levels_are_cast_again(
-    finished: Callable[[str], Run], change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_votes_of_chooser_and_levels_are_cast_again(finished, change, tmp_path, capsys):
     expected = finished("levelled")
     run = copied(expected, tmp_path / "run")
     path, whole = run / "levels.jsonl", read_evidence(run)
@@ -262,9 +251,7 @@ def test_damaged_votes_of_chooser_and_levels_are_cast_again(
 
 
 @pytest.mark.parametrize(("kind", "most"), [*((kind, 4) for kind in damages.KINDS), ("levelled", 1)])
-def test_a_killed_run_goes_on_to_the_same_bits(
-    finished: Callable[[str], Run], kind: str, most: int, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(finished, kind, most, tmp_path):
     expected = finished(kind)
     run = tmp_path / "run"
     certified(kind, run, most=most)
@@ -275,9 +262,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     assert read_searches(run) == read_searches(expected.path)
 
 
-def test_a_damaged_pilot_is_cast_again_and_a_damaged_allocation_refused(
-    finished: Callable[[str], Run], tmp_path: Path
-) -> None:
+def test_a_damaged_pilot_is_cast_again_and_a_damaged_allocation_refused(finished, tmp_path):
     run = tmp_path / "run"
     expected = finished("total")
     certified("total", run, most=4)
@@ -302,7 +287,7 @@ def flipped(content: bytes, every: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def test_a_checkpoint_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_any_flipped_bit_is_refused(tmp_path):
     metrics, weights = EpochMetrics(1, 0.5, 0.5, "train", 0.1, 1.0), torch.arange(64.0)
     save_state(tmp_path, State((metrics,), {"model": {"w": weights}}))
     path = tmp_path / "checkpoint.pt"
@@ -317,7 +302,7 @@ def test_a_checkpoint_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
     assert load_state(tmp_path) is not None  # of an earlier version, without a checksum
 
 
-def test_a_vector_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
+def test_a_vector_with_any_flipped_bit_is_refused(tmp_path):
     path = tmp_path / "sigmas.npy"
     sigmas = np.linspace(0.1, 0.9, 12).reshape(3, 4)
     write_sigmas(path, sigmas)
@@ -331,9 +316,7 @@ def test_a_vector_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [shutil.rmtree, lambda path: path.rename(path.with_name("elsewhere"))])
-def test_a_directory_that_goes_away_is_noticed_at_the_next_record(
-    tmp_path: Path, act: Callable[[Path], object]
-) -> None:
+def test_a_directory_that_goes_away_is_noticed_at_the_next_record(tmp_path, act):
     run, seen = tmp_path / "run", list[object]()
 
     def watch(record: object) -> None:
@@ -346,9 +329,7 @@ def test_a_directory_that_goes_away_is_noticed_at_the_next_record(
     assert len(seen) == 2
 
 
-def test_a_disk_that_is_full_midway_says_so_and_the_same_command_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_midway_says_so_and_the_same_command_goes_on(tmp_path, monkeypatch):
     out, records = tmp_path / "out", [record(index) for index in range(300)]
     taken = Journal._take_for_writing
 
@@ -367,7 +348,7 @@ def test_a_disk_that_is_full_midway_says_so_and_the_same_command_goes_on(
         create_run(out, MANIFEST, records)
 
 
-def test_remember_refuses_a_place_before_it_fills_the_memory(whole: Run, tmp_path: Path) -> None:
+def test_remember_refuses_a_place_before_it_fills_the_memory(whole, tmp_path):
     create_run(tmp_path / "out", replace(whole.manifest, kind="import"), [])
     with pytest.raises(RunError, match="--out"):
         remember(whole, points(), tmp_path / "memory", tmp_path / "out")
@@ -378,9 +359,7 @@ def test_remember_refuses_a_place_before_it_fills_the_memory(whole: Run, tmp_pat
 
 
 @pytest.mark.parametrize("stop", [1, 3, 7, 10])
-def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
-    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
-) -> None:
+def test_a_killed_memory_gives_the_same_bits_and_the_same_account(whole, tmp_path, monkeypatch, stop):
     """Killed after the memory stored an answer and before it was noted; or with the last notes lost, too."""
     expected, sources = remember(whole, points(), tmp_path / "memory", tmp_path / "expected")
     asked = 0
@@ -413,7 +392,7 @@ READERS = {"table", "show", "export-log", "compare", "verify", "report", "recert
 
 
 @pytest.mark.slow
-def test_each_kind_of_damage_over_all_kinds_of_certified_runs(tmp_path: Path) -> None:
+def test_each_kind_of_damage_over_all_kinds_of_certified_runs(tmp_path):
     told, wrong = damages.one_of_each(damages.certified_specimens(tmp_path))
     assert wrong == []
     assert told.keys() >= READERS | {*damages.DAMAGES}
@@ -421,7 +400,7 @@ def test_each_kind_of_damage_over_all_kinds_of_certified_runs(tmp_path: Path) ->
     assert told["resumed to the same bits"] > 5
 
 
-def test_each_kind_of_damage_over_other_runs(tmp_path: Path) -> None:
+def test_each_kind_of_damage_over_other_runs(tmp_path):
     told, wrong = damages.one_of_each(damages.other_specimens(tmp_path))
     assert wrong == []
     assert told.keys() >= {*damages.DAMAGES}
@@ -429,7 +408,7 @@ def test_each_kind_of_damage_over_other_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_damages_at_random(tmp_path: Path) -> None:
+def test_damages_at_random(tmp_path):
     told, wrong = damages.campaign(tmp_path, 72, seed=1)
     assert wrong == []
     assert told["damages"] > 50
@@ -437,7 +416,7 @@ def test_damages_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_more_damages(tmp_path: Path) -> None:
+def test_more_damages(tmp_path):
     """``python -m tests.guarantees.damages`` does it for longer."""
     told, wrong = damages.campaign(tmp_path, 550, seed=2)
     assert wrong == []
@@ -445,9 +424,7 @@ def test_more_damages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "report"])
-def test_an_ellipsoid_whose_scales_are_gone_is_not_taken_for_a_ball(
-    finished: Callable[[str], Run], command: str, tmp_path: Path
-) -> None:
+def test_an_ellipsoid_whose_scales_are_gone_is_not_taken_for_a_ball(finished, command, tmp_path):
     run = read_run(copied(finished("ellipsoid"), tmp_path / "run"))
     lost = next(record.index for record in run.records if record.volume_radius is not None)
     RunFiles(run.path).sigmas_of(lost).unlink()
@@ -457,7 +434,7 @@ def test_an_ellipsoid_whose_scales_are_gone_is_not_taken_for_a_ball(
     assert f"{lost}.npy" in said.replace("\n", "")
 
 
-def test_a_record_is_on_disk_when_it_counts_as_done(whole: Run, run: Path) -> None:
+def test_a_record_is_on_disk_when_it_counts_as_done(whole, run):
     """SQLite's FULL: every commit waits for the disk."""
     with open_run(run, Manifest.load(run)) as journal:
         (level,) = journal._connection.execute("PRAGMA synchronous").fetchone()

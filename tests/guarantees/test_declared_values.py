@@ -1,22 +1,14 @@
 """Numbers as callers give them change no promise by their type, and the model gets the very values that are held."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from smoothcert import (
-    SmoothedClassifier,
-)
-from smoothcert.analysis.intervals import (
-    population_lower_bound,
-    rate_interval,
-)
+from smoothcert import SmoothedClassifier
+from smoothcert.analysis.intervals import population_lower_bound, rate_interval
 from smoothcert.bounds.base import BOUNDS
 from smoothcert.bounds.fixed import clopper_pearson_lower, top_two_p_value
 from smoothcert.datasets.base import Dataset
@@ -43,7 +35,7 @@ def tally(counts: tuple[Any, ...]) -> Tally:
 
 
 @pytest.mark.parametrize("bound", sorted(name for name in BOUNDS if BOUNDS[name].votes == "hard"))
-def test_a_bound_of_a_float32_alpha_is_that_of_its_value(bound: str) -> None:
+def test_a_bound_of_a_float32_alpha_is_that_of_its_value(bound):
     for n, missing in ((1000, 1), (10_000, 3), (1_000_000, 7), (1_000_000, 18)):
         alpha = np.float32(0.001)
         votes = tally((n - missing, missing))
@@ -51,7 +43,7 @@ def test_a_bound_of_a_float32_alpha_is_that_of_its_value(bound: str) -> None:
 
 
 @pytest.mark.parametrize("coarse", [np.float16, np.float32])
-def test_a_plan_keeps_its_numbers_as_float64(coarse: type[np.floating]) -> None:
+def test_a_plan_keeps_its_numbers_as_float64(coarse):
     alpha, sigma = coarse(0.001), coarse(0.1)
     given = SmoothedClassifier(scores, sigma=sigma, alpha=alpha, bound="clopper-pearson", n=2000, seed=3)
     plain = SmoothedClassifier(
@@ -62,7 +54,7 @@ def test_a_plan_keeps_its_numbers_as_float64(coarse: type[np.floating]) -> None:
     assert given.certify(x).radius == plain.certify(x).radius
 
 
-def test_predict_isnt_decided_by_a_rounded_p_value() -> None:
+def test_predict_isnt_decided_by_a_rounded_p_value():
     """What the sampler's error adds to 2⁻⁹ is less than float32 can say."""
     classifier = SmoothedClassifier(scores, sigma=1.0, seed=0)
     alpha = classifier._settle_prediction(10, np.float32(2.0**-9))
@@ -75,14 +67,14 @@ def test_predict_isnt_decided_by_a_rounded_p_value() -> None:
 
 
 @pytest.mark.parametrize("small", [np.int8, np.int16, np.float32])
-def test_small_counts_mean_what_they_say(small: Any) -> None:
+def test_small_counts_mean_what_they_say(small):
     assert clopper_pearson_lower(small(97), small(100), 0.001) == clopper_pearson_lower(97, 100, 0.001)
     assert top_two_p_value(small(70), small(20)) == top_two_p_value(70, 20)
     counts = (small(100), small(27))
     assert BOUNDS["mixture"](tally(counts), 0, 0.01) == BOUNDS["mixture"](tally((100, 27)), 0, 0.01)
 
 
-def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given() -> None:
+def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given():
     level: Any = np.float32(0.01)
     share: Any = np.float32(0.9)
     exact = float(level)
@@ -95,7 +87,7 @@ def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given(
     assert type(Decide(np.float32(0.1)).radius) is float
 
 
-def test_soft_votes_that_64_bits_cannot_add_are_refused() -> None:
+def test_soft_votes_that_64_bits_cannot_add_are_refused():
     """Unanimous probabilities in units of 2**-32: 2**31 of them are 2**63, a negative number."""
 
     def sure(batch: np.ndarray) -> np.ndarray:
@@ -137,7 +129,7 @@ def labelling(model: Any, **options: Any) -> SmoothedClassifier:
         (above(0.1), 0.1, 0),  # the float32 next to it lies above
     ],
 )
-def test_the_model_gets_the_very_value_that_is_held(model: Any, value: Any, label: int) -> None:
+def test_the_model_gets_the_very_value_that_is_held(model, value, label):
     """Float32 moved a timestamp by half a minute, and made odd numbers even, without a word."""
     x = np.array([value, 0 if isinstance(value, np.integer) else 0.25])
     holding = labelling(model).holding([0])
@@ -150,7 +142,7 @@ def test_the_model_gets_the_very_value_that_is_held(model: Any, value: Any, labe
     assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label
 
 
-def test_what_float32_has_is_held_in_float32_as_ever() -> None:
+def test_what_float32_has_is_held_in_float32_as_ever():
     seen = set()
 
     def spy(batch: np.ndarray) -> np.ndarray:
@@ -163,7 +155,7 @@ def test_what_float32_has_is_held_in_float32_as_ever() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.longdouble])
-def test_a_value_that_float64_doesnt_have_isnt_held(dtype: Any) -> None:
+def test_a_value_that_float64_doesnt_have_isnt_held(dtype):
     if np.finfo(np.longdouble).nmant < 63 and dtype is np.longdouble:
         pytest.skip("hardware: long doubles are float64 here")
     with pytest.raises(InvalidValueError, match=r"\b9007199254740993\b.*float64"):
@@ -172,7 +164,7 @@ def test_a_value_that_float64_doesnt_have_isnt_held(dtype: Any) -> None:
     assert holding.certify(np.array([2**53 + 2, 1], dtype=dtype)).predicted == 0
 
 
-def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path: Path) -> None:
+def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path):
     for value, dtype in ((0.1, "float64"), (0.5, "float32")):
         data = Dataset("held", np.array([[0.5, 0.25], [value, 0.25]]), np.array([1, 0]), ("a", "b"))
         run = certify_dataset(labelling(above(0.1)).holding([0]), data, tmp_path / dtype)
@@ -181,7 +173,7 @@ def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path: 
 
 
 @pytest.mark.parametrize("value", [2**53, 2.0**53])
-def test_covers_compares_what_is_held_exactly(value: Any) -> None:
+def test_covers_compares_what_is_held_exactly(value):
     answer = labelling(above(0.0)).holding([0]).certify(np.array([2.0**53, 1.0]))
     assert answer.covers(np.array([value, 1]))
     assert answer.covers(np.array([value, 1], dtype=object))
@@ -212,7 +204,7 @@ class ByValue:
         (np.array([2**63, 2**63 + 1], np.uint64), lambda v: int(v) % 2),
     ],
 )
-def test_rows_of_one_table_have_each_their_own_held_value(values: Any, told: Any) -> None:
+def test_rows_of_one_table_have_each_their_own_held_value(values, told):
     """A number in float64 stood for both: row 0 was voted on with row 1's value."""
     pandas = pytest.importorskip("pandas")
     column = values if isinstance(values, np.ndarray) else pandas.Series(values, dtype=object)
@@ -240,7 +232,7 @@ class Quiet:
         return "Quiet()"
 
 
-def test_held_values_that_cant_be_told_apart_are_refused() -> None:
+def test_held_values_that_cant_be_told_apart_are_refused():
     pandas = pytest.importorskip("pandas")
     holding = SmoothedClassifier(ByValue(lambda v: getattr(v, "value", 0)), sigma=0.5, n=200, seed=0).holding(
         ["v"]
@@ -259,7 +251,7 @@ def test_held_values_that_cant_be_told_apart_are_refused() -> None:
         assert holding.certify(table).predicted.tolist() == [int(same[0] is one)] * 2
 
 
-def test_a_free_column_that_float64_doesnt_have_is_refused() -> None:
+def test_a_free_column_that_float64_doesnt_have_is_refused():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"v": ["x", "y"], "u": np.array([0, 2**53 + 1])})
     with pytest.raises(InvalidValueError, match=r"'u'.*\b9007199254740993\b"):
@@ -284,7 +276,7 @@ STREAMS = [
 ]
 
 
-def test_streams_of_ordinary_held_values_stay_what_they_were() -> None:
+def test_streams_of_ordinary_held_values_stay_what_they_were():
     """Published answers depend on them."""
     pandas = pytest.importorskip("pandas")
     columns = [["red", "blue"], [1, -7], [True, False], pandas.Categorical(["a", "b"]), [None, "x"]]
@@ -299,7 +291,7 @@ def test_streams_of_ordinary_held_values_stay_what_they_were() -> None:
     assert found == STREAMS
 
 
-def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) -> None:
+def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path):
     """It would answer inputs whose held coordinates differ, of which the certificate says nothing."""
 
     def both_widths(batch: np.ndarray) -> np.ndarray:

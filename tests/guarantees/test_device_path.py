@@ -1,11 +1,8 @@
 """The device path keeps the promises of the other, forced on the CPU: same bits, true arithmetic, votes that replay."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,7 +69,7 @@ def cast(
 
 
 @pytest.mark.parametrize(("votes", "chunk"), [("hard", None), ("soft", 64), ("hard", 24)])
-def test_same_bits_for_any_batch_workers_devices_and_order(votes: str, chunk: int | None) -> None:
+def test_same_bits_for_any_batch_workers_devices_and_order(votes, chunk):
     numerics = replace(PHILOX, chunk=chunk)
     expected = cast(network(), numerics, votes=votes)
     shuffled = list(range(len(INPUTS)))
@@ -89,7 +86,7 @@ def test_same_bits_for_any_batch_workers_devices_and_order(votes: str, chunk: in
 @pytest.mark.parametrize(
     "numerics", [Numerics(chunk=8, block=4), Numerics(chunk=24), Numerics(chunk=7, block=35)]
 )
-def test_a_vote_is_the_same_draw_whatever_the_layout(numerics: Numerics) -> None:
+def test_a_vote_is_the_same_draw_whatever_the_layout(numerics):
     """Its noise has its number in the stream, not its place in a pass or a block."""
     words = {"outputs": "labels", "classes": 2}
     assert cast(above, replace(numerics, generator="philox"), **words) == cast(above, **words)
@@ -104,7 +101,7 @@ def test_a_vote_is_the_same_draw_whatever_the_layout(numerics: Numerics) -> None
         ("diagonal-uniform", "grey and one step more", "float32"),
     ],
 )
-def test_no_two_certificates_contradict_each_other(noise: str, pair: str, dtype: str) -> None:
+def test_no_two_certificates_contradict_each_other(noise, pair, dtype):
     """The classifiers that read low-order bits."""
     numerics = Numerics(dtype, chunk=40, generator="philox")
     plan = CertifyPlan(NOISES[noise], n=120, n0=20, alpha=0.01, seed=1, numerics=numerics, levels=255)
@@ -117,7 +114,7 @@ def test_no_two_certificates_contradict_each_other(noise: str, pair: str, dtype:
         assert not contradict(first, second, distance), (name, first.radius, second.radius, distance)
 
 
-def test_zeros_have_no_sign_and_pictures_are_seen_as_they_are() -> None:
+def test_zeros_have_no_sign_and_pictures_are_seen_as_they_are():
     seen: list[np.ndarray] = []
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -145,9 +142,7 @@ class KilledError(Exception):
     pass
 
 
-def test_a_run_that_was_broken_off_goes_on_to_the_same_bits_and_states_its_generator(
-    data: Dataset, tmp_path: Path
-) -> None:
+def test_a_run_that_was_broken_off_goes_on_to_the_same_bits_and_states_its_generator(data, tmp_path):
     def classifier(generator: str = "philox", **how: object) -> SmoothedClassifier:
         plan = CertifyPlan(Gaussian(0.5), n=300, n0=20, seed=5, numerics=Numerics(generator=generator))
         return SmoothedClassifier(network(), plan, execution=Execution(**how))
@@ -180,9 +175,7 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits_and_states_its_gener
     assert other.records.digest != run.records.digest
 
 
-def test_replay_draws_by_the_runs_own_generator(
-    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_draws_by_the_runs_own_generator(data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "device_path_model.py").write_text(
         "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
@@ -211,7 +204,7 @@ def test_replay_draws_by_the_runs_own_generator(
     assert len(other["notes"]) == len(told["notes"]) + 1  # another device may round otherwise
 
 
-def test_models_that_answer_by_the_batch_are_refused() -> None:
+def test_models_that_answer_by_the_batch_are_refused():
     class Mixing(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             flat = x.flatten(1)[:, :5]
@@ -221,7 +214,7 @@ def test_models_that_answer_by_the_batch_are_refused() -> None:
         cast(Mixing())
 
 
-def test_a_model_that_writes_to_its_input_and_returns_a_part_of_it_gets_its_own_votes() -> None:
+def test_a_model_that_writes_to_its_input_and_returns_a_part_of_it_gets_its_own_votes():
     class Writes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x.mul_(2)

@@ -1,7 +1,5 @@
 """A perturbation of another kind, added from outside the package: bytes with masks, from certify to verify."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from dataclasses import replace
@@ -48,7 +46,7 @@ def share_of_class_1(x: np.ndarray) -> Fraction:
     return total
 
 
-def test_votes_are_those_of_the_masks() -> None:
+def test_votes_are_those_of_the_masks():
     answer = smoothed().certify(INPUTS[0])
     assert answer.predicted == 1
     for x in INPUTS:
@@ -57,7 +55,7 @@ def test_votes_are_those_of_the_masks() -> None:
         assert abs(counts[1] / 4000 - share) < 5 * np.sqrt(share * (1 - share) / 4000) + 1e-3
 
 
-def test_no_input_of_a_region_has_another_class() -> None:
+def test_no_input_of_a_region_has_another_class():
     """The radius from the true probabilities, against every way to change so many bytes to 10 or 200."""
     for x in INPUTS:
         share = share_of_class_1(x)
@@ -72,7 +70,7 @@ def test_no_input_of_a_region_has_another_class() -> None:
 
 
 @pytest.mark.parametrize("backend", ["threads", pytest.param("processes", marks=pytest.mark.system)])
-def test_from_certify_to_report_and_verify(tmp_path: Path, backend: str) -> None:
+def test_from_certify_to_report_and_verify(tmp_path, backend):
     data = Dataset("bytes", INPUTS, np.array([1, 0, 1]), ("small", "large"))
     out = tmp_path / "run"
     expected = smoothed(levels=1).certify(INPUTS, index=0)

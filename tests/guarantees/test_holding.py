@@ -1,7 +1,5 @@
 """Coordinates that are held: certificates of f(·, v), and of no other v."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -41,7 +39,7 @@ def certified(model: Any = linear, **options: Any) -> Certifications:
 
 
 @pytest.mark.parametrize("model", [linear, Linear()])
-def test_regions_end_where_the_held_problem_does(model: Any) -> None:
+def test_regions_end_where_the_held_problem_does(model):
     for x, answer in zip(INPUTS, certified(model)):
         margin = A @ x[[0, 2]] + B * x[HELD]
         distance = abs(margin) / np.linalg.norm(A)
@@ -57,7 +55,7 @@ def test_regions_end_where_the_held_problem_does(model: Any) -> None:
         assert not answer.covers(edge)
 
 
-def test_it_is_the_certificate_of_the_other_coordinates() -> None:
+def test_it_is_the_certificate_of_the_other_coordinates():
     numerics = Numerics(chunk=64, block=64)
     for number, x in enumerate(INPUTS):
 
@@ -70,7 +68,7 @@ def test_it_is_the_certificate_of_the_other_coordinates() -> None:
         assert held.estimation.counts == alone.estimation.counts
 
 
-def test_nothing_is_said_of_another_value() -> None:
+def test_nothing_is_said_of_another_value():
     """The attacker changes the held column alone, as little as floats allow."""
 
     def lookup(batch: np.ndarray) -> np.ndarray:
@@ -91,7 +89,7 @@ def test_nothing_is_said_of_another_value() -> None:
         answer.region.contains(x)
 
 
-def test_zeros_of_either_sign_are_one_value() -> None:
+def test_zeros_of_either_sign_are_one_value():
     """They compare as equal, so a model that tells them apart must not be asked about one and answer for the other."""
 
     def sign_of_zero(batch: np.ndarray) -> np.ndarray:
@@ -104,14 +102,14 @@ def test_zeros_of_either_sign_are_one_value() -> None:
     assert all(answer.covers([0.0, -0.0, 0.0]) for answer in answers)
 
 
-def test_votes_differ_where_what_is_held_differs() -> None:
+def test_votes_differ_where_what_is_held_differs():
     one, other = (smoothed(n=500).holding([HELD]).certify(np.array([0.1, v, 0.2])) for v in (0.0, 1e-9))
     assert one.index != other.index
     again = smoothed(n=500).holding([HELD]).certify(np.array([0.1, 0.0, 0.2]))
     assert again.estimation == one.estimation
 
 
-def test_labels_stop_the_voting_on_wrong_classes() -> None:
+def test_labels_stop_the_voting_on_wrong_classes():
     holding = smoothed(n=500, stop=("wrong",)).holding([HELD])
     right, wrong = holding.certify(INPUTS[[0, 0]] + [[0.0] * 3, [0.0, 1.0, 0.0]], labels=[1, 0])
     assert (right.predicted, right.estimation.n) == (1, 500)
@@ -120,7 +118,7 @@ def test_labels_stop_the_voting_on_wrong_classes() -> None:
         holding.certify(INPUTS)
 
 
-def test_masks_of_pictures_names_and_rows() -> None:
+def test_masks_of_pictures_names_and_rows():
     mask = np.zeros((1, 2, 2), dtype=bool)
     mask[0, 0, 0] = True
 
@@ -152,7 +150,7 @@ def test_masks_of_pictures_names_and_rows() -> None:
     assert named.accuracy(["yes", "no", "yes", "yes"]) > 0
 
 
-def test_what_cant_be_held_is_refused() -> None:
+def test_what_cant_be_held_is_refused():
     for held, message in (
         ([], r"\b0\b.*\b3\b"),
         ([0, 1, 2], r"\b3\b.*\b3\b"),
@@ -176,7 +174,7 @@ def test_what_cant_be_held_is_refused() -> None:
         smoothed(lambda b: linear(b - b.mean(0))).holding([0]).certify(INPUTS)
 
 
-def test_what_is_held_is_settled_when_it_is_said() -> None:
+def test_what_is_held_is_settled_when_it_is_said():
     mask = np.array([False, True, False])
     holding = smoothed(n=200).holding(mask)
     mask[:] = [True, False, False]
@@ -201,7 +199,7 @@ class ByKind:
         return self.classes_[((3 * table["a"] - table["b"]) > asked.astype(float)).astype(int)]
 
 
-def test_texts_and_categories_that_are_held_reach_the_model_as_they_are() -> None:
+def test_texts_and_categories_that_are_held_reach_the_model_as_they_are():
     pandas = pytest.importorskip("pandas")
     kinds = ["red", "blue", "red", "blue"]
     table = pandas.DataFrame({"b": INPUTS[:, 2], "a": INPUTS[:, 0], "kind": kinds})
@@ -228,7 +226,7 @@ def test_texts_and_categories_that_are_held_reach_the_model_as_they_are() -> Non
         assert [one.label for one in predicted][:3] == [one.label for one in answers][:3]
 
 
-def test_whole_numbers_that_are_held_stay_whole() -> None:
+def test_whole_numbers_that_are_held_stay_whole():
     pandas = pytest.importorskip("pandas")
 
     class Codes(ByKind):
@@ -244,7 +242,7 @@ def test_whole_numbers_that_are_held_stay_whole() -> None:
         smoothed(Codes(), n=500).certify(table)
 
 
-def test_what_is_no_number_and_not_held_is_refused() -> None:
+def test_what_is_no_number_and_not_held_is_refused():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"a": ["x", "y"], "kind": ["red", "blue"], "b": [0.0, 0.0]})
     with pytest.raises(InvalidValueError, match="'a'") as caught:

@@ -4,8 +4,6 @@ The problems are small enough for sums over all masks, all categories and closed
 are exact, and so is every neighbour's class.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass
@@ -122,7 +120,7 @@ def closest_margin(problem: Problem) -> tuple[float, int, int]:
     return margin, points, len(table) - 1
 
 
-def test_no_point_of_a_region_has_another_class() -> None:
+def test_no_point_of_a_region_has_another_class():
     rng = np.random.default_rng(34)
     problems = [random_problem(rng) if i % 2 else adversarial_problem(rng) for i in range(PROBLEMS)]
     found = [closest_margin(problem) for problem in problems]
@@ -136,7 +134,7 @@ def test_no_point_of_a_region_has_another_class() -> None:
 
 
 @pytest.mark.parametrize("changes", [1, 2, 3])
-def test_the_table_is_tight(changes: int) -> None:
+def test_the_table_is_tight(changes):
     """A little beyond ρ(d), the worst classifier answers otherwise."""
     beta, threshold = mask_probability(0.9), 2.5
     pieces = {
@@ -161,7 +159,7 @@ def share(table: dict[tuple[int, ...], int], beta: float, row: tuple[int, ...]) 
     return 1 - total
 
 
-def test_bytes_alone() -> None:
+def test_bytes_alone():
     """Every change of so many bytes, of a worst and of a random classifier of masked bytes."""
     rng = np.random.default_rng(5)
     for trial in range(40):
@@ -182,7 +180,7 @@ def test_bytes_alone() -> None:
                 assert (share(table, beta, row) > Fraction(1, 2)) == chosen
 
 
-def test_more_masks_and_fewer_changes_certify_more() -> None:
+def test_more_masks_and_fewer_changes_certify_more():
     bounds = ClassBounds(0.98, 0.015)
     tables = [
         MaskTheorem(mask_probability(beta), 9, ONE_NUMBER).table(bounds) for beta in (0.7, 0.8, 0.9, 0.99)
@@ -194,7 +192,7 @@ def test_more_masks_and_fewer_changes_certify_more() -> None:
     assert tables[0][0] == pytest.approx((norm.ppf(0.98) - norm.ppf(0.015)) / 2, rel=1e-12)
 
 
-def test_without_a_rival_bound_it_is_the_papers_formula() -> None:
+def test_without_a_rival_bound_it_is_the_papers_formula():
     """ρ(d) = Φ⁻¹((L − 1 + v)/v) − Φ⁻¹(1/(2v))."""
     beta, lower = mask_probability(0.93), 0.97
     theorem = MaskTheorem(beta, 9, ONE_NUMBER)
@@ -208,7 +206,7 @@ N0, N, ALPHA = 3, 150, 0.05
 
 
 @pytest.mark.parametrize("threshold", [0.6, 1.0, 1.3])
-def test_the_whole_procedure_errs_no_more_often_than_alpha(threshold: float) -> None:
+def test_the_whole_procedure_errs_no_more_often_than_alpha(threshold):
     """Summed over all votes there can be, of the classifier for which the true table is the theorem's own."""
     columns = Columns(("number", "a", "b"), {"a": ("x", "y"), "b": ("x", "y")})
     scales, beta = TableScales(columns.names, columns.categorical, (1.0,)), mask_probability(0.93)
@@ -252,7 +250,7 @@ class _Unperturbed(Masks):
         return self.theorem  # type: ignore[attr-defined,no-any-return]
 
 
-def test_the_verifier_finds_the_same_table_by_its_own_arithmetic() -> None:
+def test_the_verifier_finds_the_same_table_by_its_own_arithmetic():
     rng = np.random.default_rng(1)
     longer = 0
     for _ in range(25):
@@ -274,6 +272,6 @@ def test_the_verifier_finds_the_same_table_by_its_own_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("beta", [0, 1, -0.1, 1.5, math.nan, "0.5"])
-def test_only_probabilities_mask(beta: object) -> None:
+def test_only_probabilities_mask(beta):
     with pytest.raises(InvalidValueError, match=r"beta.*got"):
         mask_probability(beta)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """However callers give inputs, seeds and loaders: answer i is of input i, as it was, and one input has one stream."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import pickle
@@ -9,7 +7,6 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +49,7 @@ def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
 
-def test_one_input_has_one_stream_however_it_is_written() -> None:
+def test_one_input_has_one_stream_however_it_is_written():
     """A choice among several streams of an input would be a choice among certificates."""
     classifier = SmoothedClassifier(lambda b: np.stack([b[:, 0], b[:, 1]], 1), sigma=0.5, n=200, seed=0)
     written: list[Any] = [
@@ -92,7 +89,7 @@ def test_one_input_has_one_stream_however_it_is_written() -> None:
         np.array([[1.5]], np.longdouble),
     ],
 )
-def test_data_that_float64_would_round_are_refused(stored: np.ndarray) -> None:
+def test_data_that_float64_would_round_are_refused(stored):
     """Inputs would be moved before anything is said of where they are."""
     if stored.dtype.itemsize == 8 and stored.dtype.kind == "f":
         pytest.skip("hardware: long doubles are float64 here")
@@ -100,7 +97,7 @@ def test_data_that_float64_would_round_are_refused(stored: np.ndarray) -> None:
         Dataset("made-up", stored, np.zeros(1, np.int64), ("a", "b"))
 
 
-def test_a_whole_number_isnt_rounded_beside_floats() -> None:
+def test_a_whole_number_isnt_rounded_beside_floats():
     """NumPy makes 2⁵³ of 2⁵³ + 1 in such a list, and ``shift`` was that of 2⁵³."""
     classifier = SmoothedClassifier(
         scores, sigma=1e4, n=100, seed=0, levels=1, numerics=Numerics("float64"), alpha=0.1
@@ -122,12 +119,12 @@ def test_a_whole_number_isnt_rounded_beside_floats() -> None:
         (np.zeros((2, 0)), r"\b0\b"),
     ],
 )
-def test_what_is_no_array_of_numbers_is_refused(x: Any, named: str) -> None:
+def test_what_is_no_array_of_numbers_is_refused(x, named):
     with pytest.raises(InvalidValueError, match=named):
         classifier().certify(x)
 
 
-def test_masks_are_seen_wherever_they_are() -> None:
+def test_masks_are_seen_wherever_they_are():
     """NumPy drops them from arrays in a list, and pairs of index and input were taken as they came."""
     masked = np.ma.masked_array([0.5, 1.0, 0.0], mask=[True, False, False])
     plain = np.asarray(masked.data)
@@ -147,7 +144,7 @@ def test_masks_are_seen_wherever_they_are() -> None:
             ask(masked)
 
 
-def test_tables_of_truths_and_nullable_numbers() -> None:
+def test_tables_of_truths_and_nullable_numbers():
     plain = np.array([[1.5, 1.0, 3.0], [0.0, 0.0, 4.0]])
     table = pd.DataFrame({"a": plain[:, 0], "b": plain[:, 1] == 1, "c": pd.array([3, 4], dtype="Int64")})
     votes = [one.estimation for one in classifier(first_sign).certify(plain, index=0)]
@@ -160,13 +157,13 @@ def test_tables_of_truths_and_nullable_numbers() -> None:
         classifier(first_sign).certify(nullable)
 
 
-def test_tables_of_arrow_columns() -> None:
+def test_tables_of_arrow_columns():
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"a": [1.5, 0.0], "b": [1, 2]}).convert_dtypes(dtype_backend="pyarrow")
     assert len(classifier(first_sign).certify(table)) == 2
 
 
-def test_integers_of_numpy_and_text_for_alpha() -> None:
+def test_integers_of_numpy_and_text_for_alpha():
     x = np.array([1.0, 0.0])
     plain = classifier(first_sign, seed=3).certify(x, index=7)
     given = classifier(first_sign, seed=np.int64(3), n=np.int32(500)).certify(x, index=np.uint8(7))
@@ -179,7 +176,7 @@ def above_two(batch: np.ndarray) -> np.ndarray:
     return (batch[:, 0] > 2.5).astype(np.int64)
 
 
-def test_an_array_that_is_filled_again_moves_no_region() -> None:
+def test_an_array_that_is_filled_again_moves_no_region():
     """A loop that reads inputs into one buffer: votes were on each of them, regions around the last."""
 
     def read() -> Iterator[tuple[int, np.ndarray]]:
@@ -193,7 +190,7 @@ def test_an_array_that_is_filled_again_moves_no_region() -> None:
         assert answer.predicted == int(answer.index > 2)
 
 
-def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region() -> None:
+def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region():
     x = np.zeros(1)
     for state in classifier(above_two, bound="mixture", n=2000).certify_stream(x):
         x += 10
@@ -202,7 +199,7 @@ def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region() 
     assert last.predicted == 0
 
 
-def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> None:
+def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut():
     """Imaginary parts were dropped, and whole numbers that float64 doesn't hold were taken for their neighbours."""
     answer = classifier().certify(np.array([1.0, 1.0, 1.0]))
     assert answer.covers([1, 1, 1])
@@ -221,7 +218,7 @@ def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> Non
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_answers_state_the_seed_that_gives_them_again(seed: int | None) -> None:
+def test_answers_state_the_seed_that_gives_them_again(seed):
     """With σ levels it was that of a stage, which no plan gives; predictions stated none."""
     options: dict[str, Any] = {"sigmas": (0.25, 0.5), "n": 200, "n0": 20}
     model, chooser = adapt(always_first, "hard", "labels", 2), StatisticChooser("mean", (0.5,))
@@ -236,7 +233,7 @@ def test_answers_state_the_seed_that_gives_them_again(seed: int | None) -> None:
     assert plain.certify(x).seed == plain.predict(x).seed == plain.plan.seed
 
 
-def test_threads_that_ask_first_get_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_ask_first_get_one_seed(monkeypatch):
     """Two seeds would be two streams of one input: a choice among certificates."""
     smoothed = classifier(seed=None)
     both = threading.Barrier(2, timeout=0.2)
@@ -267,7 +264,7 @@ def unseeded(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["plain", "held", "levels"])
-def test_copies_made_before_the_first_vote_have_one_seed(kind: str) -> None:
+def test_copies_made_before_the_first_vote_have_one_seed(kind):
     one, x = unseeded(kind), np.array([0.25, 0.5])
     answers = [each.certify(x) for each in [*copies_of(one), one, *copies_of(one)]]
     assert len({answer.seed for answer in answers}) == 1
@@ -275,7 +272,7 @@ def test_copies_made_before_the_first_vote_have_one_seed(kind: str) -> None:
     assert unseeded(kind).certify(x).seed != answers[0].seed
 
 
-def test_a_data_set_still_has_seed_0_whatever_was_drawn(tmp_path: Path) -> None:
+def test_a_data_set_still_has_seed_0_whatever_was_drawn(tmp_path):
     data = Dataset("two", np.array([[0.5, 0.0], [-0.5, 0.0]]), np.array([1, 0]), ("a", "b"))
     one = unseeded("plain")
     for number, each in enumerate([one, *copies_of(one)]):
@@ -321,7 +318,7 @@ class Backwards(Drawn):
         {"sampler": [0, 0, 1], "batch_size": 3},
     ],
 )
-def test_a_loader_in_another_order_is_refused(options: dict[str, Any]) -> None:
+def test_a_loader_in_another_order_is_refused(options):
     """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
     classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
     with pytest.raises(InvalidValueError, match="shuffle=False"):
@@ -346,14 +343,14 @@ class Counted(IterableDataset):
         (ROWS.reshape(3, 2, 2), {"batch_size": None}, range(6)),
     ],
 )
-def test_a_loader_is_a_batch_in_the_order_of_its_data(data: Any, options: dict[str, Any], kept: Any) -> None:
+def test_a_loader_is_a_batch_in_the_order_of_its_data(data, options, kept):
     classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
     answers = classifier.certify(DataLoader(data, **options))
     rows = classifier.certify(ROWS[list(kept)])
     assert [one.estimation for one in answers] == [one.estimation for one in rows]
 
 
-def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
+def test_inputs_of_a_loader_are_never_joined_to_one():
     """Without batches all rows were certified as a single input; so were tables of tables."""
     classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0)
     with pytest.raises(InvalidValueError, match="batch_size=None"):
@@ -365,7 +362,7 @@ def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
     assert len(answers) == 6
 
 
-def test_a_loader_that_gives_batches_as_they_are_ready_is_refused() -> None:
+def test_a_loader_that_gives_batches_as_they_are_ready_is_refused():
     loader = DataLoader(ROWS_OF, batch_size=2, num_workers=1, in_order=False)
     with pytest.raises(InvalidValueError, match="in_order=True"):
         SmoothedClassifier(scores, sigma=0.25, n=200, seed=0).certify(loader)

@@ -1,7 +1,5 @@
 """Intervals over the inputs cover as often as they say, and comparisons raise no more false alarms: enumerated."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -28,7 +26,7 @@ ROUNDING = 1 + 1e-9
 
 @pytest.mark.parametrize("n", [1, 7, 40])
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
-def test_rates_are_covered(n: int, confidence: float) -> None:
+def test_rates_are_covered(n, confidence):
     intervals = np.array([rate_interval(k, n, confidence) for k in range(n + 1)])
     for p in np.unique(np.clip(np.concatenate([np.linspace(0, 1, 101), intervals.ravel()]), 0, 1)):
         for near in (p, p * (1 - 1e-9), min(1.0, p * (1 + 1e-9))):
@@ -45,14 +43,14 @@ def population_miss_rate(bound: Callable[[int], float], m: int, true_share: floa
 
 
 @pytest.mark.parametrize(("m", "alpha", "rho"), [(50, 0.05, 0.05), (400, 0.001, 0.01), (400, 0.1, 0.01)])
-def test_the_population_statement_holds_though_certificates_fail(m: int, alpha: float, rho: float) -> None:
+def test_the_population_statement_holds_though_certificates_fail(m, alpha, rho):
     values = [population_lower_bound(k, m, alpha, rho) for k in range(m + 1)]
     shares = [0.0, *np.linspace(0.001, 0.999, 60), *(v * (1 - 1e-9) for v in values[:: max(1, m // 50)])]
     for share in shares:
         assert population_miss_rate(values.__getitem__, m, share, alpha) <= rho * ROUNDING
 
 
-def test_the_population_statement_would_break_if_alpha_were_not_subtracted() -> None:
+def test_the_population_statement_would_break_if_alpha_were_not_subtracted():
     m, alpha, rho = 400, 0.1, 0.01
     broken = [clopper_pearson_lower(k, m, rho) for k in range(m + 1)]
     assert population_miss_rate(broken.__getitem__, m, 0.0, alpha) > 0.99
@@ -61,14 +59,14 @@ def test_the_population_statement_would_break_if_alpha_were_not_subtracted() -> 
 
 @pytest.mark.parametrize("n", [1, 12, 60])
 @pytest.mark.parametrize("rho", [0.2, 0.05, 0.001])
-def test_means_of_values_at_both_ends_are_bounded(n: int, rho: float) -> None:
+def test_means_of_values_at_both_ends_are_bounded(n, rho):
     bounds = [mean_lower_bound([2.0] * k + [0.0] * (n - k), 2.0, rho) / 2 for k in range(n + 1)]
     for p in [*np.linspace(0.002, 0.998, 120), *(b * (1 - 1e-9) for b in bounds)]:
         assert exact_miss_rate(bounds.__getitem__, n, p) <= rho
 
 
 @pytest.mark.parametrize("middle", [0.1, 0.5, 0.9])
-def test_means_of_three_values_are_bounded(middle: float) -> None:
+def test_means_of_three_values_are_bounded(middle):
     n, confidence = 10, 0.9
     outcomes = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
     ends = np.array(
@@ -82,7 +80,7 @@ def test_means_of_three_values_are_bounded(middle: float) -> None:
         assert weights[missed].sum() <= 1 - confidence
 
 
-def test_means_of_unequal_distributions_are_bounded() -> None:
+def test_means_of_unequal_distributions_are_bounded():
     # Two strata: 6 values that are 1 with probability ½ ± d each; the promise is about the mean of means, ½.
     rho, half = 0.1, 6
     bounds = [mean_lower_bound([1.0] * k + [0.0] * (2 * half - k), 1.0, rho) for k in range(2 * half + 1)]
@@ -99,7 +97,7 @@ def outcomes(n: int) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("n", [5, 30])
-def test_mcnemar_is_wrong_no_more_often_than_its_level(n: int) -> None:
+def test_mcnemar_is_wrong_no_more_often_than_its_level(n):
     every = outcomes(n)
     p_values = np.array([mcnemar(i, j) for i, j, _ in every])
     for alone in (0.01, 0.1, 0.3, 0.5):
@@ -121,13 +119,13 @@ CHANCES = [
 
 
 @pytest.mark.parametrize(("n", "confidence"), [(1, 0.9), (12, 0.8), (40, 0.95)])
-def test_paired_differences_are_covered(n: int, confidence: float) -> None:
+def test_paired_differences_are_covered(n, confidence):
     ends = np.array([difference_interval(i, j, n, confidence) for i, j, _ in outcomes(n)])
     for first, second in CHANCES:
         assert uncovered(ends, n, first, second) <= 1 - confidence
 
 
-def test_the_usual_normal_interval_would_be_noticed() -> None:
+def test_the_usual_normal_interval_would_be_noticed():
     n = 40
 
     def wald(i: int, j: int) -> tuple[float, float]:
@@ -139,7 +137,7 @@ def test_the_usual_normal_interval_would_be_noticed() -> None:
     assert max(uncovered(ends, n, *chances) for chances in CHANCES) > 0.2
 
 
-def test_an_interval_without_zero_means_a_small_p_value() -> None:
+def test_an_interval_without_zero_means_a_small_p_value():
     for i, j, _ in outcomes(40):
         low, high = difference_interval(i, j, 40, 0.95)
         assert low <= (j - i) / 40 <= high
@@ -149,7 +147,7 @@ def test_an_interval_without_zero_means_a_small_p_value() -> None:
             assert mcnemar(i, j) > 0.045 * (1 - 1e-9)
 
 
-def test_holm_keeps_the_chance_of_any_false_alarm() -> None:
+def test_holm_keeps_the_chance_of_any_false_alarm():
     """Five radii of runs that are equally good: nested, so strongly dependent, as radii are."""
     rng = np.random.default_rng(0)
     trials, inputs, level, false_alarms, uncorrected = 3000, 60, 0.1, 0, 0
@@ -166,7 +164,7 @@ def test_holm_keeps_the_chance_of_any_false_alarm() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "generators"), [(1, 16), (3, 16), (10, 16), (9, 3), (12, 6), (14, 10)])
-def test_sign_flips_are_wrong_no_more_often_than_their_level(inputs: int, generators: int) -> None:
+def test_sign_flips_are_wrong_no_more_often_than_their_level(inputs, generators):
     """Under interchangeable runs every sign pattern is as likely: all are enumerated, at every level there is."""
     sizes = np.round(np.random.default_rng(inputs).exponential(size=inputs), 2) + 0.01
     p_values = np.array(
@@ -179,7 +177,7 @@ def test_sign_flips_are_wrong_no_more_often_than_their_level(inputs: int, genera
         assert counts[0] == 2
 
 
-def test_sign_flips_of_skewed_radii() -> None:
+def test_sign_flips_of_skewed_radii():
     """Many inputs, many of them without a difference, and few patterns, so that their chance weighs in."""
     rng = np.random.default_rng(1)
     trials = 4000
@@ -190,7 +188,7 @@ def test_sign_flips_of_skewed_radii() -> None:
     assert_rate_not_below(int((p_values <= 0.2).sum()), trials, 0.17)
 
 
-def test_patterns_that_are_drawn_once_and_kept_would_be_noticed() -> None:
+def test_patterns_that_are_drawn_once_and_kept_would_be_noticed():
     """A fixed list of random flips, with the usual 1 added above and below, is wrong more often than its level."""
     rng = np.random.default_rng(0)
     inputs, flips = 12, 39

@@ -1,7 +1,5 @@
 """Certificates are about the model that was given, whatever it returns, and its classes go by name."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import deque
@@ -31,7 +29,7 @@ from tests.guarantees.toys import POINTS, Signed, mirrored, scores, votes
 # ------------------------------------------------------------------------------------------ what a model returns
 
 
-def test_a_pass_that_loses_or_gains_rows_is_refused_whenever_it_happens() -> None:
+def test_a_pass_that_loses_or_gains_rows_is_refused_whenever_it_happens():
     def dropping(batch: np.ndarray) -> np.ndarray:
         return scores(batch[batch[:, 0] < 200])
 
@@ -44,7 +42,7 @@ def test_a_pass_that_loses_or_gains_rows_is_refused_whenever_it_happens() -> Non
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
-def test_whole_numbers_are_compared_as_whole_numbers(dtype: type) -> None:
+def test_whole_numbers_are_compared_as_whole_numbers(dtype):
     """Class 1 always wins by one: float32 can't tell 2**24 and 2**24 + 1 apart, float64 not 2**53 and 2**53 + 1."""
     large = 2**24 if np.dtype(dtype).itemsize == 4 else 2**53
 
@@ -56,7 +54,7 @@ def test_whole_numbers_are_compared_as_whole_numbers(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.float64])
-def test_every_real_type_votes_for_its_largest_number(dtype: torch.dtype) -> None:
+def test_every_real_type_votes_for_its_largest_number(dtype):
     def model(batch: np.ndarray) -> torch.Tensor:
         low = torch.from_numpy(batch[:, 0]) < 0  # 0 is a tie, which goes to the first class
         return torch.stack([~low, low], 1).to(dtype)
@@ -90,7 +88,7 @@ class Pair(nn.Module):
         (lambda b: b.astype(np.longdouble), str(np.dtype(np.longdouble))),
     ],
 )
-def test_what_cant_be_a_vote_is_refused(model: Any, message: str) -> None:
+def test_what_cant_be_a_vote_is_refused(model, message):
     with pytest.raises(ModelError, match=message):
         SmoothedClassifier(model, sigma=1.0, n=100, seed=0).certify(np.zeros(2))
 
@@ -102,12 +100,12 @@ def test_what_cant_be_a_vote_is_refused(model: Any, message: str) -> None:
         (lambda batch: np.tile(np.array([2**60, 2**60 + 1]), (len(batch), 1)), r"2\*\*53"),
     ],
 )
-def test_soft_votes_of_infinite_or_inexact_scores_are_refused(model: Any, message: str) -> None:
+def test_soft_votes_of_infinite_or_inexact_scores_are_refused(model, message):
     with pytest.raises(ModelError, match=message):
         SmoothedClassifier(model, sigma=1.0, n=100, seed=0, bound="hoeffding").certify(np.zeros(2))
 
 
-def test_a_model_may_write_to_its_input_and_return_it() -> None:
+def test_a_model_may_write_to_its_input_and_return_it():
     class InPlace(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x[:, 1] = -x[:, 0]
@@ -121,7 +119,7 @@ class Frozen(nn.Sequential):
         super().train(False)
 
 
-def test_a_module_whose_train_returns_nothing_works() -> None:
+def test_a_module_whose_train_returns_nothing_works():
     model = Frozen(nn.Linear(2, 3), nn.BatchNorm1d(3))
     assert len(SmoothedClassifier(model, sigma=0.5, n=200, seed=0).certify(np.zeros((3, 2)))) == 3
 
@@ -144,7 +142,7 @@ class Saliency(nn.Module):
         return (scores + slope).detach()
 
 
-def test_gradients_in_forward_are_named_and_the_remedy_works() -> None:
+def test_gradients_in_forward_are_named_and_the_remedy_works():
     def saliency(allowed: bool) -> SmoothedClassifier:
         return SmoothedClassifier(Saliency(allowed), sigma=0.5, n=200, seed=0)
 
@@ -153,7 +151,7 @@ def test_gradients_in_forward_are_named_and_the_remedy_works() -> None:
     assert len(saliency(True).certify(np.zeros((2, 2)))) == 2
 
 
-def test_passes_that_answer_in_several_types_are_compared_in_their_own() -> None:
+def test_passes_that_answer_in_several_types_are_compared_in_their_own():
     """Joined in float32, 2**24 and 2**24 + 1 are a tie, which class 0 would win; class 1 always wins."""
     asked = itertools.count()
 
@@ -186,9 +184,7 @@ class Estimator:
 @pytest.mark.parametrize(
     ("names", "classes"), [([0, 1], [1, 0]), (["b", "a"], ["a", "b"]), ([0.5, -1.0], [0.5, -1.0])]
 )
-def test_an_estimators_labels_are_found_wherever_they_stand(
-    names: list[Any], classes: list[Any], column: bool
-) -> None:
+def test_an_estimators_labels_are_found_wherever_they_stand(names, classes, column):
     classifier = SmoothedClassifier(Estimator(names, classes, column), sigma=0.5, n=500, seed=0)
     answers = classifier.certify(POINTS[:2], index=0)
     assert [classes[answer.predicted] for answer in answers] == names
@@ -197,7 +193,7 @@ def test_an_estimators_labels_are_found_wherever_they_stand(
     assert [prediction.label for prediction in predictions] == names
 
 
-def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
+def test_an_estimator_fitted_again_to_other_classes_is_refused():
     """Its probabilities go by their place: what it calls 1 by now was certified as 0."""
     linear_model = pytest.importorskip("sklearn.linear_model")
     x = np.random.default_rng(0).normal(size=(200, 2))
@@ -214,7 +210,7 @@ def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
     assert labels.certify(np.array([2.5, 0.0])).label == 2
 
 
-def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused() -> None:
+def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused():
     with pytest.raises(ModelError, match=r"\b7\b.*classes_.*\[0, 1\]"):
         votes(Estimator([7, 1], [0, 1]), 1)
     with pytest.raises(ModelError, match=r"\[1, 1\]"):
@@ -237,7 +233,7 @@ def named_points(classes: tuple[str, ...]) -> Dataset:
 
 @pytest.mark.parametrize("classes", [("no", "yes"), ("yes", "no")])
 @pytest.mark.parametrize("kind", ["estimator", "torch", "whole numbers"])
-def test_model_and_data_are_matched_by_name(classes: tuple[str, ...], kind: str, tmp_path: Path) -> None:
+def test_model_and_data_are_matched_by_name(classes, kind, tmp_path):
     model = {
         "estimator": Estimator(["yes", "no"], ["no", "yes"]),
         "torch": TorchClassifier(Signed(1.0), class_names=("yes", "no")),
@@ -254,7 +250,7 @@ def test_model_and_data_are_matched_by_name(classes: tuple[str, ...], kind: str,
         certify_dataset(classifier, named_points(classes[::-1]), tmp_path / "run")
 
 
-def test_attacks_and_fits_go_by_name_too(tmp_path: Path) -> None:
+def test_attacks_and_fits_go_by_name_too(tmp_path):
     """With classes mixed up every input would be wrong to begin with, and nothing could be fitted."""
     base = TorchClassifier(Signed(1.0), class_names=("yes", "no"))
     data = named_points(("no", "yes"))
@@ -287,7 +283,7 @@ def test_attacks_and_fits_go_by_name_too(tmp_path: Path) -> None:
         ((1, 2), ("a", "b"), DataError),
     ],
 )
-def test_which_class_is_which(model: tuple[Any, ...], data: tuple[str, ...], order: Any) -> None:
+def test_which_class_is_which(model, data, order):
     base = TorchClassifier(Signed(1.0), class_names=model)
     dataset = Dataset("points", POINTS[:2], np.array([0, 1]), data)
     if order is DataError:
@@ -297,7 +293,7 @@ def test_which_class_is_which(model: tuple[Any, ...], data: tuple[str, ...], ord
         assert class_order(base, dataset) == order
 
 
-def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:
+def test_a_class_the_model_doesnt_know_is_refused(tmp_path):
     classifier = SmoothedClassifier(Estimator(["yes", "no"], ["no", "yes"]), sigma=0.5, n=200, seed=0)
     data = Dataset("points", POINTS[:2], np.array([0, 1]), ("yes", "perhaps"))
     with pytest.raises(DataError, match=r"'perhaps'.*Estimator.*'no', 'yes'"):
@@ -307,7 +303,7 @@ def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- whole numbers
 
 
-def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says() -> None:
+def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says():
     """f answers 1 where the byte is at least 130: g changes where x + ε, rounded to the grid's quarters, gets there."""
 
     class Bright(nn.Module):
@@ -332,7 +328,7 @@ def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says() -> No
 # ------------------------------------------------------------------------------------------------ what is asked for
 
 
-def test_outputs_are_honoured_or_refused_for_every_kind_of_model() -> None:
+def test_outputs_are_honoured_or_refused_for_every_kind_of_model():
     class Shares(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             first = 0.9 - 0 * x[:, :1]
@@ -392,9 +388,7 @@ PLUS = np.array([[1.0, -1.0], [0.0, 0.0]])
 
 
 @pytest.mark.slow
-def test_weights_beside_an_onnx_file_are_hashed_and_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_beside_an_onnx_file_are_hashed_and_found_from_anywhere(tmp_path, monkeypatch):
     path = graph(tmp_path / "m.onnx", PLUS, ["scores"], "m.bin")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -410,7 +404,7 @@ def test_weights_beside_an_onnx_file_are_hashed_and_found_from_anywhere(
 
 
 @pytest.mark.parametrize("location", ["../m.bin", "/m.bin", "C:\\m.bin", "..\\m.bin", "link.bin", "none.bin"])
-def test_weights_outside_the_files_directory_are_refused(tmp_path: Path, location: str) -> None:
+def test_weights_outside_the_files_directory_are_refused(tmp_path, location):
     folder = tmp_path / "model"
     folder.mkdir()
     path = graph(folder / "m.onnx", PLUS, ["scores"], location)
@@ -423,7 +417,7 @@ def test_weights_outside_the_files_directory_are_refused(tmp_path: Path, locatio
 
 
 @pytest.mark.slow
-def test_one_of_several_outputs_must_be_chosen(tmp_path: Path) -> None:
+def test_one_of_several_outputs_must_be_chosen(tmp_path):
     path = graph(tmp_path / "m.onnx", PLUS, ["embedding", "scores"])
     with pytest.raises(ModelError, match=r"embedding, scores.*--model-output"):
         adapt(path, "hard")
@@ -438,7 +432,7 @@ def test_one_of_several_outputs_must_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0.5, 2.0])  # when it is probed, or in the midst of voting
-def test_a_model_that_exits_has_failed(first: float) -> None:
+def test_a_model_that_exits_has_failed(first):
     """sys.exit(0) would end `certify` with nothing said, and a batch queue would take the job for done."""
 
     def leaving(batch: np.ndarray) -> np.ndarray:
@@ -476,7 +470,7 @@ class Unsure:
 
 
 @pytest.mark.parametrize("wrap", [lambda rows: rows, list, tuple, deque, AsArray])
-def test_masked_answers_are_no_votes(wrap: Callable[[Any], Any]) -> None:
+def test_masked_answers_are_no_votes(wrap):
     """NumPy unmasks them without a word, and what was masked would win."""
 
     def hiding(batch: np.ndarray) -> Any:
@@ -524,9 +518,7 @@ def clamped_by_a_hook(low: float, high: float) -> nn.Module:
 
 @pytest.mark.parametrize("make", [Clamped, clamped_by_a_hook])
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-50.0, 50.0), (-np.inf, 5000.0)])
-def test_a_route_loses_no_limit_that_probes_between_0_and_1_keep(
-    make: Callable[[float, float], nn.Module], low: float, high: float
-) -> None:
+def test_a_route_loses_no_limit_that_probes_between_0_and_1_keep(make, low, high):
     """Folding traced a network: what a tracer doesn't see was missing from the function that was certified."""
     size = min(high, 1e4)
 
@@ -538,7 +530,7 @@ def test_a_route_loses_no_limit_that_probes_between_0_and_1_keep(
     assert counts("auto") == counts("folded") == counts("channels-last")
 
 
-def test_hooks_that_look_at_values_are_not_exported_unasked() -> None:
+def test_hooks_that_look_at_values_are_not_exported_unasked():
     """The exporter would write down the branch that its own rows took."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

@@ -4,8 +4,6 @@ Whatever a file says, nothing is run, nothing is written outside ``--out``, memo
 refusal is one message.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import hashlib
@@ -41,7 +39,6 @@ from smoothcert.runs.run import create_run, read_run
 from smoothcert.runs.statement import save_sigmas
 from smoothcert_verify import RunError, verify_run
 from tests.analysis.report.made_reports import statement, toy_records
-from tests.conftest import BuildOnce
 from tests.guarantees.hostile import exit_code, process_within
 from tests.levelled_runs import certified
 from tests.runs.sealing import without_checksums
@@ -242,13 +239,13 @@ VOTES = ["--n", "20", "--max", "1", "--workers", "1", "--chunk", "8"]
     ],
     ids=["plain", "files beside it", "drawings"],
 )
-def test_runs(tmp_path: Path, make: Any, names: list[str], commands: Any, seed: int, tries: int) -> None:
+def test_runs(tmp_path, make, names, commands, seed, tries):
     pytest.importorskip("matplotlib")
     explore(tmp_path, make, [f"run/{name}" for name in names], commands, tries, seed)
 
 
 @AMOUNTS
-def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
+def test_logs(tmp_path, seed, tries):
     pytest.importorskip("pyarrow")
 
     def make(folder: Path) -> Path:
@@ -272,7 +269,7 @@ def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
 
 @pytest.mark.slow
 @AMOUNTS
-def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+def test_models(tmp_path, digits_model, seed, tries):
     def make(folder: Path) -> Path:
         shutil.copytree(digits_model, folder / "model")
         lenet = initialise(ModelSpec("lenet", (1, 28, 28), tuple("0123456789")), seed=0)
@@ -309,7 +306,7 @@ def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> No
 
 @pytest.mark.slow
 @AMOUNTS
-def test_fits(tmp_path: Path, digits_model: Path, build_once: BuildOnce, seed: int, tries: int) -> None:
+def test_fits(tmp_path, digits_model, build_once, seed, tries):
     pytest.importorskip("matplotlib")
 
     def fit(out: Path) -> None:
@@ -333,7 +330,7 @@ def test_fits(tmp_path: Path, digits_model: Path, build_once: BuildOnce, seed: i
 
 
 @AMOUNTS
-def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+def test_pictures_and_arrays(tmp_path, digits_model, seed, tries):
     image = pytest.importorskip("PIL.Image")
     endings = ("png", "jpg", "bmp", "webp", "ppm", "tif")
 
@@ -355,7 +352,7 @@ def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, trie
     explore(tmp_path, make, names, commands, tries, seed)
 
 
-def test_the_checks_notice(tmp_path: Path) -> None:
+def test_the_checks_notice(tmp_path):
     """A command that starts a program or leaves a file behind fails them."""
     with pytest.raises(AssertionError), nothing_runs():
         os.system("true")
@@ -408,14 +405,14 @@ def with_odd_value(fields: dict[str, Any], chance: random.Random) -> dict[str, A
 
 
 @pytest.fixture(scope="module")
-def levelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def levelled(tmp_path_factory) -> Path:
     return certified(tmp_path_factory.mktemp("hostile") / "run", n=100, chooser_n=100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["levels.jsonl", "run.json"])
 @pytest.mark.parametrize("tries", [40, pytest.param(600, marks=pytest.mark.campaign)])
-def test_runs_with_sigma_levels(levelled: Path, tmp_path: Path, name: str, tries: int) -> None:
+def test_runs_with_sigma_levels(levelled, tmp_path, name, tries):
     run = without_checksums(Path(shutil.copytree(levelled, tmp_path / "run")))
     path = run / name
     text = (levelled / name).read_text()

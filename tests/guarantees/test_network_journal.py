@@ -1,7 +1,5 @@
 """Runs on network file systems: no shared memory, nothing lost by a kill, refused where locks can't be trusted."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -39,9 +37,7 @@ def files(path: Path) -> set[str]:
     return {one.name for one in path.iterdir()}
 
 
-def test_no_write_ahead_file_is_made_and_the_result_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_write_ahead_file_is_made_and_the_result_is_the_same(tmp_path, monkeypatch):
     local = toy_run(tmp_path / "local")
     shared = network(tmp_path, monkeypatch)
     with open_run(shared / "run", manifest_of(local)) as journal:
@@ -53,7 +49,7 @@ def test_no_write_ahead_file_is_made_and_the_result_is_the_same(
     assert verify_run(shared / "run").report.records == 12
 
 
-def test_one_process_has_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_has_the_journal(tmp_path, monkeypatch):
     """By SQLite's own lock too: the run's may be of a kind that other machines don't see."""
     path = network(tmp_path, monkeypatch) / "journal.sqlite"
     with Journal(path, writable=True) as journal:
@@ -70,9 +66,7 @@ def test_one_process_has_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("done", [0, 1, 7])
-def test_a_writer_that_ends_without_a_word_loses_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
-) -> None:
+def test_a_writer_that_ends_without_a_word_loses_no_record(tmp_path, monkeypatch, done):
     path = network(tmp_path, monkeypatch) / "journal.sqlite"
     process = os.fork()
     if not process:
@@ -90,7 +84,7 @@ def test_a_writer_that_ends_without_a_word_loses_no_record(
         assert journal.indices() == set(range(done + 1))
 
 
-def test_a_journal_left_hot_is_read_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_left_hot_is_read_in_a_copy(tmp_path, monkeypatch):
     path = network(tmp_path, monkeypatch) / "journal.sqlite"
     with Journal(path, writable=True) as journal:
         journal.append_all(map(record, range(300)))
@@ -112,9 +106,7 @@ def test_a_journal_left_hot_is_read_in_a_copy(tmp_path: Path, monkeypatch: pytes
         assert journal.records() == [record(index) for index in range(300)]
 
 
-def test_a_run_begun_on_a_local_disk_goes_on_without_shared_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_begun_on_a_local_disk_goes_on_without_shared_memory(tmp_path, monkeypatch):
     shared = network(tmp_path, monkeypatch)
     monkeypatch.setattr(databases, "MOUNTS", tmp_path / "none")
     source = tmp_path / "local.sqlite"
@@ -136,9 +128,7 @@ def test_a_run_begun_on_a_local_disk_goes_on_without_shared_memory(
     ("kind", "options"),
     [("nfs", "rw,nolock"), ("nfs", "rw,local_lock=all"), ("cifs", "rw,nobrl"), ("fuse.sshfs", "rw")],
 )
-def test_where_locks_stay_on_one_machine_nothing_is_written(
-    kind: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_locks_stay_on_one_machine_nothing_is_written(kind, options, tmp_path, monkeypatch):
     finished = toy_run(tmp_path / "local")
     shared = network(tmp_path, monkeypatch, kind, options)
     with (
@@ -151,7 +141,7 @@ def test_where_locks_stay_on_one_machine_nothing_is_written(
     assert len(read_run(shared / "copied").records) == 12  # finished runs are read there all the same
 
 
-def test_a_finished_run_is_read_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_read_without_a_lock(tmp_path, monkeypatch):
     finished = toy_run(network(tmp_path, monkeypatch) / "run")
     asked = []
     connect = sqlite3.connect
@@ -160,9 +150,7 @@ def test_a_finished_run_is_read_without_a_lock(tmp_path: Path, monkeypatch: pyte
     assert [where.partition("?")[2] for where in asked] == ["mode=ro&immutable=1"]
 
 
-def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_refused_is_told_from_one_that_is_held(tmp_path, monkeypatch):
     run = toy_run(tmp_path / "run")
 
     def no_locks(*_: object, **__: object) -> None:
@@ -173,7 +161,7 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
         pass
 
 
-def test_a_memory_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_is_refused_with_the_way_out(tmp_path, monkeypatch):
     shared = network(tmp_path, monkeypatch)
     with pytest.raises(StoreError, match=r"\bnfs4\b.*PostgreSQL"):
         SqliteStore(shared / "memory", MemoryStatement("a" * 64, (2,), "gaussian", "l2"))

@@ -5,8 +5,6 @@ with margin m = w·x + b > 0, an ellipsoid with semi-axes aᵢ holds a point of 
 The ellipsoid of the true p touches the edge: aᵢ = σᵢ·m/‖σ⊙w‖, so ‖a⊙w‖ = m.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +75,7 @@ def linear_at(p: float, weights: np.ndarray = WEIGHTS, sigmas: np.ndarray = SIGM
 
 @pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 @pytest.mark.parametrize("p", [0.6, 0.9])
-def test_ellipsoids_hold_as_often_as_promised(bound: str, p: float) -> None:
+def test_ellipsoids_hold_as_often_as_promised(bound, p):
     answers = outcomes(DiagonalGaussian(SIGMAS), p, bound=bound, n=60, alpha=0.1)
     assert all(isinstance(answer.region, Ellipsoid) for _, answer in answers[0] if not answer.abstained)
     assert probability(answers, crossing(linear_at(p))) <= 0.1
@@ -88,7 +86,7 @@ def test_ellipsoids_hold_as_often_as_promised(bound: str, p: float) -> None:
     assert probability(other, lambda answer: not answer.abstained) <= 0.1
 
 
-def test_the_bound_is_used_up() -> None:
+def test_the_bound_is_used_up():
     """p just below a value the bound can take: α of all ellipsoids reach over the edge."""
     n, alpha = 60, 0.1
     p = clopper_pearson_lower(54, n, alpha) * (1 - 1e-9)
@@ -96,7 +94,7 @@ def test_the_bound_is_used_up() -> None:
     assert probability(answers, crossing(linear_at(p))) == pytest.approx(alpha, rel=1e-4)
 
 
-def test_the_engines_votes_have_the_probability_of_the_closed_form() -> None:
+def test_the_engines_votes_have_the_probability_of_the_closed_form():
     """What the sums above take for granted, where every coordinate weighs in."""
     p, n, inputs = 0.8, 200, 300
     given = certified(linear_at(p), DiagonalGaussian(SIGMAS), inputs, n0=20, n=n, alpha=0.001)
@@ -116,7 +114,7 @@ def test_the_engines_votes_have_the_probability_of_the_closed_form() -> None:
     ],
     ids=["ball of the mean", "ball of equal volume", "ball of the largest", "an axis too long"],
 )
-def test_the_check_has_teeth(axes: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_the_check_has_teeth(axes):
     """Other regions that one might claim of the same votes are false more often than α: the check sees it."""
     model = linear_at(0.9, np.array([5.0, 0.1, 0.01]))
     answers = outcomes(DiagonalGaussian(SIGMAS), 0.9, bound="clopper-pearson", n=400, alpha=0.1)
@@ -127,7 +125,7 @@ def test_the_check_has_teeth(axes: Callable[[np.ndarray], np.ndarray]) -> None:
     assert claimed > 0.2
 
 
-def test_the_radius_is_that_of_a_ball_which_holds() -> None:
+def test_the_radius_is_that_of_a_ball_which_holds():
     """The plain ℓ2 certificate read off the same answer, in every direction and in the worst."""
     answers = outcomes(DiagonalGaussian(SIGMAS), 0.9, bound="top-two", n=60, alpha=0.1)
     given = [answer for _, answer in answers[0] if not answer.abstained]
@@ -138,7 +136,7 @@ def test_the_radius_is_that_of_a_ball_which_holds() -> None:
         assert probability(answers, lambda one, m=margin, k=length: one.radius * k > m) <= 0.1
 
 
-def test_ellipsoids_are_tight_in_the_limit_of_many_votes() -> None:
+def test_ellipsoids_are_tight_in_the_limit_of_many_votes():
     """Theorem 3.1 is exact for linear classifiers: with n votes the gap approaches Φ⁻¹(p) from below."""
     shares = []
     for n in (100, 5_000, 300_000):
@@ -150,7 +148,7 @@ def test_ellipsoids_are_tight_in_the_limit_of_many_votes() -> None:
     assert 0.99 < shares[-1] <= 1
 
 
-def test_uniform_noise_certifies_a_cross_polytope() -> None:
+def test_uniform_noise_certifies_a_cross_polytope():
     """One coordinate decides: p falls by δ/2λᵢ, so the edge is at exactly λᵢ(2p − 1)."""
     p = 0.8
     answers = outcomes(DiagonalUniform(SIGMAS), p, bound="clopper-pearson", n=60, alpha=0.1)
@@ -173,7 +171,7 @@ def box_share(low: np.ndarray, x: np.ndarray, widths: np.ndarray) -> np.ndarray:
     return np.clip((x + widths - low) / (2 * widths), 0, 1).prod(axis=-1)
 
 
-def test_a_product_of_thresholds_under_uniform_noise_never_flips_inside() -> None:
+def test_a_product_of_thresholds_under_uniform_noise_never_flips_inside():
     """Class 0 where every coordinate is above its threshold; its share is a product, known at every shift."""
     widths = np.sqrt(3) * SIGMAS
     low = -widths * np.array([0.8, 0.95, 0.9])
@@ -197,9 +195,7 @@ def test_a_product_of_thresholds_under_uniform_noise_never_flips_inside() -> Non
     ("diagonal", "isotropic"), [(DiagonalGaussian, Gaussian), (DiagonalUniform, Uniform)]
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_constant_vector_is_the_isotropic_certificate(
-    diagonal: type[DiagonalGaussian], isotropic: type[Gaussian], dtype: str
-) -> None:
+def test_a_constant_vector_is_the_isotropic_certificate(diagonal, isotropic, dtype):
     model = linear_at(0.8, sigmas=np.full(3, 0.3))
     options: dict[str, Any] = {"n0": 50, "n": 1000, "numerics": Numerics(dtype=dtype)}
     vector = certified(model, diagonal(np.full(3, 0.3)), 10, **options)

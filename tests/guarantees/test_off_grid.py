@@ -1,7 +1,5 @@
 """Inputs off the grid: a certificate is of the next grid point, and every statement says how far that is."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -13,18 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import (
-    LevelledClassifier,
-    SmoothedClassifier,
-    StatisticChooser,
-)
+from smoothcert import LevelledClassifier, SmoothedClassifier, StatisticChooser
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.evidence import lost_to_rounding, off_grid_in_words
-from smoothcert.analysis.intervals import (
-    acr_interval,
-    robust_radius_lower_bound,
-    statement,
-)
+from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.analysis.report.statements import HeadlineRadius, headline
 from smoothcert.cli import main
 from smoothcert.datasets.base import Dataset
@@ -61,9 +51,7 @@ def classifier(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
         (np.float64, 0.6, 0.25, 255),
     ],
 )
-def test_radius_off_grid_holds_for_every_type(
-    dtype: type[np.floating], offset: float, sigma: float, levels: int
-) -> None:
+def test_radius_off_grid_holds_for_every_type(dtype, offset, sigma, levels):
     """The next grid point of whatever is within ``radius_off_grid`` of the input lies in the region."""
     for share, more in product(np.linspace(-0.49, 0.49, 7), (1, 1.002, 1.004)):
         smoothed = classifier(sigma=sigma * more, levels=levels)
@@ -76,7 +64,7 @@ def test_radius_off_grid_holds_for_every_type(
             assert abs(rounded_there - float(x[0])) >= answer.radius_off_grid * (1 - 1e-9)
 
 
-def test_shift_is_said_where_a_coarse_type_hides_half_a_step() -> None:
+def test_shift_is_said_where_a_coarse_type_hides_half_a_step():
     smoothed = classifier(levels=255)
     step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
     x = np.array([306.45 * step], np.float16)
@@ -86,7 +74,7 @@ def test_shift_is_said_where_a_coarse_type_hides_half_a_step() -> None:
 
 
 @pytest.mark.parametrize("far", [2.0**47, 2.0**49, 2.0**51])
-def test_what_float64_rounds_is_a_part_of_the_way_to_the_grid(far: float) -> None:
+def test_what_float64_rounds_is_a_part_of_the_way_to_the_grid(far):
     noise = on_grid(Gaussian(0.7), Grid.of(None), (1,))
     step = 1 / float(np.max(noise.steps_per_unit))
     value = far * step
@@ -108,12 +96,12 @@ def test_what_float64_rounds_is_a_part_of_the_way_to_the_grid(far: float) -> Non
         ((np.arange(256) / 255).astype(np.float16).reshape(32, 8), 255),
     ],
 )
-def test_coarse_types_do_not_make_any_number_a_level(values: np.ndarray, levels: int | None) -> None:
+def test_coarse_types_do_not_make_any_number_a_level(values, levels):
     stated = Dataset("made-up", values, np.zeros(32, np.int64), ("a", "b")).levels
     assert stated == levels or (values.astype(np.float64) * stated % 1 == 0).all()
 
 
-def test_a_plan_settled_for_other_inputs_is_refused() -> None:
+def test_a_plan_settled_for_other_inputs_is_refused():
     """Its sampler error would be too small, and its certificates centred off the grid."""
     settled = classifier().prepare((1,))
     with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
@@ -130,7 +118,7 @@ def test_a_plan_settled_for_other_inputs_is_refused() -> None:
         LevelledClassifier(models, StatisticChooser("mean", (0.5,)), settled).certify(np.full(3, 0.1))
 
 
-def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -> None:
+def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path):
     """Another grid is another smoothed classifier, and seed 0 is known to everybody."""
 
     def on_sixteenths(batch: np.ndarray) -> np.ndarray:
@@ -150,7 +138,7 @@ def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_searched_ellipsoid_states_the_noise_that_was_drawn(tmp_path: Path) -> None:
+def test_a_searched_ellipsoid_states_the_noise_that_was_drawn(tmp_path):
     """A sampler has 64 tables: more scales than that are rounded down, and those are what the certificate is about."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(100, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
@@ -185,7 +173,7 @@ def nearly_undecided() -> tuple[SmoothedClassifier, Dataset]:
     raise AssertionError("no seed gives so small a radius")
 
 
-def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path: Path) -> None:
+def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path):
     smoothed, data = nearly_undecided()
     x = data.input(0)
     answer = smoothed.certify(x, index=0)
@@ -198,7 +186,7 @@ def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path: P
     assert [record.abstained for record in remembered.records] == [True]
 
 
-def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
+def test_rounding_makes_no_run_the_better_one(tmp_path):
     """Grids that cost 1e-13 and 1e-12 made one of two equal runs that of the larger ACR (p = .004)."""
     data = Dataset("made-up", np.zeros((12, 3), np.uint8), np.zeros(12, np.int64), ("a", "b"))
     runs = [
@@ -208,7 +196,7 @@ def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
     assert compare(*runs, radii=[0.25]).acr.p_value == 1.0
 
 
-def test_a_grid_coarser_than_the_inputs_is_not_called_theirs() -> None:
+def test_a_grid_coarser_than_the_inputs_is_not_called_theirs():
     """Steps are as long as a σ needs: whole numbers at σ = 5000 are rounded to multiples of 64."""
     for levels, sigma, off in ((1, 5000.0, True), (16, 1000.0, True), (1, 2000.0, False), (255, 0.5, False)):
         plan = CertifyPlan(Gaussian(sigma), levels=levels).for_shape((4,))
@@ -223,9 +211,7 @@ def test_a_grid_coarser_than_the_inputs_is_not_called_theirs() -> None:
     assert uneven.rounding_of(None) == pytest.approx(math.hypot(*step))
 
 
-def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(tmp_path, capsys):
     size = 4000
     direction = np.ones(size) / math.sqrt(size)
 
@@ -268,7 +254,7 @@ def barely(tmp_path: Path, **fields: Any) -> tuple[Run, float]:
     return run, plan.rounding_of(None)
 
 
-def test_statements_are_about_the_inputs_themselves(tmp_path: Path) -> None:
+def test_statements_are_about_the_inputs_themselves(tmp_path):
     run, lost = barely(tmp_path)
     least = float(run.records.radius.min())
     run = replace(run, records=Records.of(replace(record, radius=least) for record in run.records))
@@ -287,7 +273,7 @@ def test_statements_are_about_the_inputs_themselves(tmp_path: Path) -> None:
     assert statement(silent, least) == statement(run, least)
 
 
-def test_a_searched_sigma_has_a_grid_of_its_own(tmp_path: Path) -> None:
+def test_a_searched_sigma_has_a_grid_of_its_own(tmp_path):
     """The steps of a larger σ are longer than those of the σ that the search began with."""
     run, before = barely(tmp_path, sigma=0.05, search=SEARCHES["ladder"]())
     lost = lost_to_rounding(run)

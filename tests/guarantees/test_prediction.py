@@ -1,7 +1,5 @@
 """PREDICT answers about the classifier that CERTIFY certifies, and is wrong no more often than α."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -23,7 +21,7 @@ def split_opinion(batch: np.ndarray) -> np.ndarray:
     return np.where(certain, [[0.99, 0.01]], [[0.45, 0.55]])
 
 
-def test_predict_and_certify_speak_of_one_classifier() -> None:
+def test_predict_and_certify_speak_of_one_classifier():
     x = np.zeros(3)
     for bound in ("hoeffding", "bernstein"):
         soft = SmoothedClassifier(
@@ -47,7 +45,7 @@ def answer(tally: Tally, alpha: float, error: float = 0.0) -> int:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_soft_answers_are_wrong_with_probability_alpha_at_most(classes: int) -> None:
+def test_soft_answers_are_wrong_with_probability_alpha_at_most(classes):
     """Every class has the same mean, so any answer but the first is wrong; votes are 0 or 1, the widest there are.
 
     Exactly, by the counts of the leading class and its strongest rival; a tie is never answered.
@@ -61,7 +59,7 @@ def test_soft_answers_are_wrong_with_probability_alpha_at_most(classes: int) -> 
     assert wrong + 1e-6 <= alpha
 
 
-def test_clear_soft_votes_are_answered() -> None:
+def test_clear_soft_votes_are_answered():
     rng = np.random.default_rng(0)
     first = rng.uniform(0.5, 0.9, 2000)
     rows = np.stack([1 - first, first], axis=1)
@@ -69,7 +67,7 @@ def test_clear_soft_votes_are_answered() -> None:
     assert answer(soft_tally(rows[:20], PREDICTION), 0.001) == -1
 
 
-def test_the_samplers_error_is_paid() -> None:
+def test_the_samplers_error_is_paid():
     tally = Tally(PREDICTION, 0, 20, (20, 0))
     p = 2.0**-19
     assert stats.binomtest(20, 20).pvalue == pytest.approx(p)
@@ -93,7 +91,7 @@ def wrong_at_any_look(p_value: Callable[[int, int], float], alpha: float, most: 
     return ended
 
 
-def test_a_prediction_that_goes_on_until_it_is_decided_is_wrong_as_seldom_as_it_says() -> None:
+def test_a_prediction_that_goes_on_until_it_is_decided_is_wrong_as_seldom_as_it_says():
     assert wrong_at_any_look(lambda a, b: anytime_top_two_p_value(a, b, 2), 0.05, 400) <= 0.05
     integral, _ = quad(lambda q: 2 * (2 * q) ** 60 * (2 * (1 - q)) ** 40, 0.5, 1)
     assert anytime_top_two_p_value(60, 40, 2) == pytest.approx(1 / integral, rel=1e-5)
@@ -103,7 +101,7 @@ def test_a_prediction_that_goes_on_until_it_is_decided_is_wrong_as_seldom_as_it_
     assert anytime_top_two_p_value(10**6, 0, 2) < 1e-200
 
 
-def test_so_is_one_by_mean_probabilities() -> None:
+def test_so_is_one_by_mean_probabilities():
     mixed, _ = quad(
         lambda t: 2 * math.exp(30 * t - 100 * t * t / 2 - t * t / 0.02) / math.sqrt(2 * math.pi * 0.01), 0, 3
     )
@@ -111,7 +109,7 @@ def test_so_is_one_by_mean_probabilities() -> None:
     assert wrong_at_any_look(lambda a, b: anytime_mean_p_value(a - b, a + b, 2), 0.05, 400) <= 0.05
 
 
-def test_votes_end_when_the_answer_is_there() -> None:
+def test_votes_end_when_the_answer_is_there():
     def above(batch: np.ndarray) -> np.ndarray:
         return (batch[:, 0] > 0.5).astype(np.int64)
 

@@ -1,7 +1,5 @@
 """The memory's promises, against random and adversarial questions, judged in exact arithmetic."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -69,9 +67,7 @@ def check_promises(answers: list[tuple[np.ndarray, MemoryAnswer]], memory: Regio
 @pytest.mark.parametrize(("shape", "seeds"), [((1,), 4), ((2,), 4), ((3, 2), 2), ((1, 8, 8), 1)])
 @pytest.mark.parametrize("at_hand", [False, True])
 @pytest.mark.parametrize("questions", [100, pytest.param(300, marks=pytest.mark.slow)])
-def test_no_order_of_questions_breaks_the_promise(
-    norm: str, shape: tuple[int, ...], seeds: int, at_hand: bool, questions: int
-) -> None:
+def test_no_order_of_questions_breaks_the_promise(norm, shape, seeds, at_hand, questions):
     sources, inside_one = set(), 0
     for seed in range(seeds if questions > 100 else 1):
         rng = np.random.default_rng([seed, len(shape)])
@@ -106,7 +102,7 @@ def test_no_order_of_questions_breaks_the_promise(
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("shape", [(1,), (5,), (3, 8, 8)])
-def test_every_float_inside_a_claim_is_answered_with_its_class(norm: str, shape: tuple[int, ...]) -> None:
+def test_every_float_inside_a_claim_is_answered_with_its_class(norm, shape):
     """At the very edge of the claim too: an abstention there would be a broken promise as well."""
     rng = np.random.default_rng(5)
     inside = 0
@@ -129,7 +125,7 @@ def test_every_float_inside_a_claim_is_answered_with_its_class(norm: str, shape:
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_what_is_cut_off_is_no_more_than_needed(norm: str) -> None:
+def test_what_is_cut_off_is_no_more_than_needed(norm):
     rng = np.random.default_rng(6)
     for _ in range(50):
         memory = RegionMemory(ListStore(statement((4,), norm)))
@@ -220,7 +216,7 @@ def check_told(memory: RegionMemory, diary: list[dict[str, Any]], norm: str) -> 
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_an_answer_is_on_disk_when_it_is_given(tmp_path: Path, norm: str) -> None:
+def test_an_answer_is_on_disk_when_it_is_given(tmp_path, norm):
     """A copy of the files at that moment is what a kill would leave."""
     rng = np.random.default_rng(8)
     diary: list[dict[str, Any]] = []
@@ -251,9 +247,7 @@ KILLS = [
 
 @pytest.mark.system
 @pytest.mark.parametrize(("norm", "kills"), KILLS)
-def test_no_acknowledged_answer_is_lost_by_killed_processes_on_sqlite(
-    tmp_path: Path, norm: str, kills: int
-) -> None:
+def test_no_acknowledged_answer_is_lost_by_killed_processes_on_sqlite(tmp_path, norm, kills):
     path = tmp_path / "memory.sqlite"
     diary = serve_and_kill(str(path), tmp_path, norm, kills)
     with RegionMemory.open(path, statement((2,), norm)) as memory:
@@ -262,9 +256,7 @@ def test_no_acknowledged_answer_is_lost_by_killed_processes_on_sqlite(
 
 @pytest.mark.system
 @pytest.mark.parametrize(("norm", "kills"), KILLS)
-def test_no_acknowledged_answer_is_lost_by_killed_processes_on_postgres(
-    tmp_path: Path, server: Server, norm: str, kills: int
-) -> None:
+def test_no_acknowledged_answer_is_lost_by_killed_processes_on_postgres(tmp_path, server, norm, kills):
     address = f"{server.url}#killed_{norm}_{kills}"
     diary = serve_and_kill(address, tmp_path, norm, kills)
     server.stop(signal.SIGQUIT)  # and then the server crashes, too
@@ -273,7 +265,7 @@ def test_no_acknowledged_answer_is_lost_by_killed_processes_on_postgres(
         check_nothing_lost(memory, diary, norm)
 
 
-def test_the_judge_knows_balls_that_touch_from_balls_that_meet() -> None:
+def test_the_judge_knows_balls_that_touch_from_balls_that_meet():
     l2 = BALLS["l2"]
     touching = [(0, l2(np.zeros(2), 1.0)), (1, l2(np.array([3.0, 4.0]), 4.0))]
     assert meeting_pairs(touching) == []
@@ -350,9 +342,7 @@ def check_stretched(answers: list[tuple[np.ndarray, MemoryAnswer]], memory: Regi
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("shape", "seeds"), [((1,), 3), ((2,), 6), ((3, 2), 4), ((1, 4, 4), 2)])
 @pytest.mark.parametrize("questions", [100, pytest.param(200, marks=pytest.mark.slow)])
-def test_no_order_of_questions_breaks_it_with_stretched_regions(
-    norm: str, shape: tuple[int, ...], seeds: int, questions: int
-) -> None:
+def test_no_order_of_questions_breaks_it_with_stretched_regions(norm, shape, seeds, questions):
     sources, kinds = set(), set()
     for seed in range(seeds if questions > 100 else 1):
         rng = np.random.default_rng([seed, len(shape)])
@@ -383,7 +373,7 @@ def test_no_order_of_questions_breaks_it_with_stretched_regions(
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("shape", [(1,), (5,), (3, 8, 8)])
-def test_nor_does_any_float_inside_a_stretched_claim(norm: str, shape: tuple[int, ...]) -> None:
+def test_nor_does_any_float_inside_a_stretched_claim(norm, shape):
     rng = np.random.default_rng(5)
     inside = 0
     for _ in range(15 if len(shape) == 1 else 8):
@@ -403,7 +393,7 @@ def test_nor_does_any_float_inside_a_stretched_claim(norm: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_no_more_of_a_stretched_region_is_cut_off_than_needed(norm: str) -> None:
+def test_no_more_of_a_stretched_region_is_cut_off_than_needed(norm):
     """The stored region touches the one of the other class: a hair more, and they would meet."""
     rng = np.random.default_rng(6)
     for _ in range(30):
@@ -424,7 +414,7 @@ def test_no_more_of_a_stretched_region_is_cut_off_than_needed(norm: str) -> None
 
 
 @pytest.mark.parametrize(("kind", "norm"), [(DiagonalGaussian, "l2"), (DiagonalUniform, "l1")])
-def test_a_smoothed_classifiers_certificates_fit(kind: type[DiagonalGaussian], norm: str) -> None:
+def test_a_smoothed_classifiers_certificates_fit(kind, norm):
     def nearest(batch: np.ndarray) -> np.ndarray:
         return batch.argmax(axis=1)
 

@@ -3,15 +3,12 @@
 The check is on the noisy rows of the run itself, before and while votes are cast.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
 import sys
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,11 +94,7 @@ DEPENDENT: dict[str, Case] = {
     "centroid": (255, lambda top: fitted(NearestCentroid(), top, CENTRED), {}),
     "neighbours": (4095, lambda top: fitted(KNeighborsClassifier(3), top, CENTRED), {}),
     "forest": (4095, lambda top: fitted(FOREST, top, CENTRED), {}),
-    "tree": (
-        65535,
-        lambda top: labels_of(fitted(TREE, top, CENTRED)),
-        {"outputs": "labels", "classes": 10},
-    ),
+    "tree": (65535, lambda top: labels_of(fitted(TREE, top, CENTRED)), {"outputs": "labels", "classes": 10}),
     "probabilities": (4095, lambda top: fitted(LOGISTIC, top, STANDARDISED).predict_proba, PROBABILITIES),
     "soft votes": (
         4095,
@@ -133,18 +126,18 @@ def certified(case: Case) -> Any:
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 @pytest.mark.parametrize("name", DEPENDENT)
-def test_a_model_that_goes_by_its_batch_is_refused_in_any_units(name: str) -> None:
+def test_a_model_that_goes_by_its_batch_is_refused_in_any_units(name):
     with pytest.raises(DependentVotesError):
         certified(DEPENDENT[name])
 
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_model_is_not(name: str) -> None:
+def test_an_honest_model_is_not(name):
     assert len(certified(HONEST[name])) == 12
 
 
-def test_the_refusal_names_the_input() -> None:
+def test_the_refusal_names_the_input():
     smoothed = SmoothedClassifier(fitted(SVC(), 255, CENTRED), sigma=32, n=100, seed=0)
     with pytest.raises(DependentVotesError, match=r"\b700[0-8]\b"):
         smoothed.predict(units(255)[:9], 100, index=7000)
@@ -206,7 +199,7 @@ def certify(module: nn.Module, at: float = 0.5, dtype: str = "auto") -> None:
 
 
 @pytest.mark.parametrize("score", [-1e9, -np.inf, -1e4, -1000.0, -50.0, 1e-3])
-def test_a_mask_hides_no_batch(score: float) -> None:
+def test_a_mask_hides_no_batch(score):
     for margin, others in ((2.0, 1), (0.02, 3), (2.0, 998), (0.02, 998)):
         with pytest.raises(DependentVotesError):
             certify(Company(margin, others, score))
@@ -231,7 +224,7 @@ def test_a_mask_hides_no_batch(score: float) -> None:
         *((Random(masked), 0.5, "auto") for masked in (0, 1, 3)),
     ],
 )
-def test_nor_does_anything_else(module: nn.Module, at: float, dtype: str) -> None:
+def test_nor_does_anything_else(module, at, dtype):
     with pytest.raises(DependentVotesError):
         certify(module, at, dtype)
 
@@ -255,11 +248,11 @@ class Rounded(nn.Module):
 
 
 @pytest.mark.parametrize(("masked", "value"), [(0, 0.0), (6, -1e9), (8, -np.inf), (6, 1e-30)])
-def test_rounding_is_no_dependence(masked: int, value: float) -> None:
+def test_rounding_is_no_dependence(masked, value):
     certify(Rounded(masked, value), 0.2)
 
 
-def test_scores_far_below_do_not_widen_what_rounding_may_do() -> None:
+def test_scores_far_below_do_not_widen_what_rounding_may_do():
     one = torch.tensor([[0.5, -0.5, *[-1e9] * 8]]).repeat(4, 1)
     swapped = one.clone()
     swapped[0, :2] = torch.tensor([-0.5, 0.5])
@@ -268,7 +261,7 @@ def test_scores_far_below_do_not_widen_what_rounding_may_do() -> None:
 
 
 @pytest.mark.parametrize("value", [-1e9, -np.inf, -50.0, 0.0])
-def test_a_fingerprint_sees_the_classes_beside_a_mask(value: float) -> None:
+def test_a_fingerprint_sees_the_classes_beside_a_mask(value):
     def masked(sign: float) -> Any:
         return lambda batch: np.column_stack([sign * scores(batch), np.full(len(batch), value)])
 
@@ -276,7 +269,7 @@ def test_a_fingerprint_sees_the_classes_beside_a_mask(value: float) -> None:
     assert one == again != other
 
 
-def test_fingerprints_of_scores_without_a_mask_stay_what_they_were() -> None:
+def test_fingerprints_of_scores_without_a_mask_stay_what_they_were():
     """Runs that were made before are continued and verified by them."""
     scored = torch.linspace(-3, 5, 40, dtype=torch.float64).reshape(4, 10)
     scored[0, 0] = -90.0  # within a thousand times what leads
@@ -311,7 +304,7 @@ def points(count: int) -> Dataset:
     return Dataset("points", rows, (rows[:, 0] > 100).astype(np.int64), ("left", "right"))
 
 
-def test_what_goes_wrong_after_many_passes_marks_the_run(tmp_path: Path) -> None:
+def test_what_goes_wrong_after_many_passes_marks_the_run(tmp_path):
     """Answers were stored by then: every reader refuses them."""
     with pytest.raises(DependentVotesError):
         certify_dataset(tired(150, n=1000), points(40), tmp_path / "run")
@@ -323,12 +316,12 @@ def test_what_goes_wrong_after_many_passes_marks_the_run(tmp_path: Path) -> None
         certify_dataset(honest, points(40), tmp_path / "run")
 
 
-def test_the_check_goes_on_where_one_input_gets_all_votes() -> None:
+def test_the_check_goes_on_where_one_input_gets_all_votes():
     with pytest.raises(DependentVotesError):
         tired(2500, n=200_000).certify(np.array([90.0, 0.0]))
 
 
-def test_no_vote_changes_for_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_vote_changes_for_the_check(monkeypatch):
     x = points(20).input(7)
     checked = labelled(sign, n=500).certify(x, index=3).estimation
     monkeypatch.setattr("smoothcert.engine.checking.RowCheck.open", lambda *_: None)
@@ -345,9 +338,7 @@ def model(batch):
 
 
 @pytest.mark.system
-def test_processes_with_another_setting_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_processes_with_another_setting_are_refused(tmp_path, monkeypatch, request):
     """They import the module anew, and have its default: class 1 was certified where the caller's function says 0."""
     request.addfinalizer(lambda: sys.modules.pop("changed_setting", None))
     (tmp_path / "changed_setting.py").write_text(SETTING)
@@ -370,9 +361,7 @@ def test_processes_with_another_setting_are_refused(
             assert len(smoothed.certify(x)) == 2
 
 
-def test_shards_of_two_functions_with_equal_fingerprints_are_not_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_of_two_functions_with_equal_fingerprints_are_not_merged(tmp_path, monkeypatch):
     """They differ where the data lie, and not on the fixed rows that a fingerprint is of."""
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -388,7 +377,7 @@ def test_shards_of_two_functions_with_equal_fingerprints_are_not_merged(
         merge([tmp_path / "1", tmp_path / "2"], tmp_path / "whole")
 
 
-def test_any_number_of_workers_states_the_same_answers(tmp_path: Path) -> None:
+def test_any_number_of_workers_states_the_same_answers(tmp_path):
     for name, workers in (("one", 1), ("two", 2)):
         smoothed = labelled(sign, n=200, execution=Execution(workers=workers))
         certify_dataset(smoothed, points(8), tmp_path / name)

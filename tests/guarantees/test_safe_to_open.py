@@ -1,7 +1,5 @@
 """A stranger's run, log, data or memory can be opened: nothing in it is run, followed, obeyed or believed too far."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip
@@ -47,6 +45,7 @@ from smoothcert.runs.side_files import read_searches
 from smoothcert.smoothing.stores.base import MemoryStatement, StoreError, open_store
 from smoothcert.smoothing.stores.sqlite import SqliteStore
 from tests.analysis.report.made_reports import statement, toy_records
+from tests.cli.output import refusal
 from tests.guarantees.hostile import (
     ESCAPE,
     edited,
@@ -54,7 +53,6 @@ from tests.guarantees.hostile import (
     manifest_of,
     memory_below,
     process_within,
-    refusal,
     toy_run,
 )
 
@@ -66,9 +64,7 @@ PAYLOAD = (
 # What a run names is not opened.
 
 
-def test_a_module_beside_a_run_is_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_module_beside_a_run_is_not_imported(tmp_path, monkeypatch, capsys):
     marker = tmp_path / "ran"
     run = toy_run(tmp_path / "run", origin={"model": "payload:scores", "dataset": "digits", "split": "test"})
     (run / "payload.py").write_text(PAYLOAD.format(str(marker)))
@@ -88,9 +84,7 @@ def private_pictures(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["folder:{}", "{}"])
-def test_a_path_that_a_run_names_is_not_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
+def test_a_path_that_a_run_names_is_not_opened(tmp_path, monkeypatch, capsys, form):
     spec = form.format(private_pictures(tmp_path / "private"))
     data = {"name": spec, "sha256": datasets.load(spec).fingerprint(), "inputs": 2, "skip": 1}
     run = tmp_path / "run"
@@ -105,9 +99,7 @@ def test_a_path_that_a_run_names_is_not_opened(
     assert f"--dataset {spec}" in refusal(capsys, *words)
 
 
-def test_a_model_names_no_path_either(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_names_no_path_either(digits_model, tmp_path, capsys):
     model = tmp_path / "model"
     shutil.copytree(digits_model, model)
     recipe = (model / "recipe.toml").read_text()
@@ -120,9 +112,7 @@ def test_a_model_names_no_path_either(
         assert f"--dataset folder:{tmp_path}" in refusal(capsys, *words)
 
 
-def test_a_stated_folder_of_data_is_only_suggested(
-    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stated_folder_of_data_is_only_suggested(digits_model, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     run = toy_run(tmp_path / "run", origin={"dataset": "mnist", "data_dir": str(tmp_path / "theirs")})
     message = refusal(capsys, "attack", run, "--model", digits_model)
@@ -132,9 +122,7 @@ def test_a_stated_folder_of_data_is_only_suggested(
 # Processes of our own.
 
 
-def test_a_report_imports_nothing_from_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_imports_nothing_from_the_working_directory(tmp_path, monkeypatch):
     marker = tmp_path / "ran"
     runs = [toy_run(tmp_path / f"run{k}", 3) for k in range(3)]
     for name in ("smoothcert", "json", "numpy", "sitecustomize"):
@@ -169,7 +157,7 @@ JOURNALS = {
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_a_journal_with_anything_else_in_it_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_journal_with_anything_else_in_it_is_refused(tmp_path, name):
     run = toy_run(tmp_path / "run")
     changed(run / "journal.sqlite", *JOURNALS[name])
     before = (run / "journal.sqlite").read_bytes()
@@ -200,15 +188,13 @@ def test_a_journal_with_anything_else_in_it_is_refused(tmp_path: Path, name: str
         "predicted = 7, label = 7",
     ],
 )
-def test_values_that_no_record_has_are_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str
-) -> None:
+def test_values_that_no_record_has_are_refused_in_a_line(tmp_path, capsys, change):
     run = toy_run(tmp_path / "run")
     changed(run / "journal.sqlite", f'UPDATE records SET {change} WHERE "index" = 3')
     assert re.search(r"\b3\b", refusal(capsys, "show", run).replace(str(run), ""))
 
 
-def test_a_memory_with_a_trigger_is_refused(tmp_path: Path) -> None:
+def test_a_memory_with_a_trigger_is_refused(tmp_path):
     about = MemoryStatement("a" * 64, (2,), "gaussian", "l2")
     SqliteStore(tmp_path / "memory", about).close()
     changed(tmp_path / "memory", "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END")
@@ -224,7 +210,7 @@ LINKED = (".lock", "journal.sqlite", "journal.sqlite-wal")
 
 # run.json is replaced, never written to.
 @pytest.mark.parametrize(("name", "hard"), [*itertools.product(LINKED, (False, True)), ("run.json", False)])
-def test_links_in_a_run_are_not_followed(tmp_path: Path, name: str, hard: bool) -> None:
+def test_links_in_a_run_are_not_followed(tmp_path, name, hard):
     run = toy_run(tmp_path / "run")
     about = manifest_of(run)
     mine = tmp_path / "mine"
@@ -240,7 +226,7 @@ def test_links_in_a_run_are_not_followed(tmp_path: Path, name: str, hard: bool) 
     assert mine.read_bytes() == before
 
 
-def test_files_beside_a_journal_are_not_followed(tmp_path: Path) -> None:
+def test_files_beside_a_journal_are_not_followed(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("precious\n")
     (tmp_path / "sigma_search.jsonl").symlink_to(mine)
@@ -260,7 +246,7 @@ def test_files_beside_a_journal_are_not_followed(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) & 0o111 == 0
 
 
-def test_an_index_in_a_search_is_no_path(tmp_path: Path) -> None:
+def test_an_index_in_a_search_is_no_path(tmp_path):
     np.save(tmp_path / "elsewhere.npy", np.ones(3))
     run = tmp_path / "run"
     run.mkdir()
@@ -269,7 +255,7 @@ def test_an_index_in_a_search_is_no_path(tmp_path: Path) -> None:
     assert read_searches(run) == {}
 
 
-def test_a_memorys_links_are_not_followed(tmp_path: Path) -> None:
+def test_a_memorys_links_are_not_followed(tmp_path):
     about = MemoryStatement("a" * 64, (2,), "gaussian", "l2")
     SqliteStore(tmp_path / "theirs", about).close()
     before = (tmp_path / "theirs").read_bytes()
@@ -284,7 +270,7 @@ def test_a_memorys_links_are_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_reading_adds_no_file_to_a_run(tmp_path: Path) -> None:
+def test_reading_adds_no_file_to_a_run(tmp_path):
     """A journal that says it has a write-ahead file, or has one without its index, as after a kill and a copy."""
     for name in ("alone", "with one"):
         run = toy_run(tmp_path / name)
@@ -309,9 +295,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return shown.out + shown.err
 
 
-def test_control_characters_are_shown_and_not_sent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_are_shown_and_not_sent(tmp_path, capsys):
     name = f"run{ESCAPE}\x9b31m\u202e[red]"
     run = toy_run(tmp_path / name)
     edited(run, origin={"method": f"best\n{ESCAPE}", "model": ESCAPE}, data={"name": f"toys\r{ESCAPE}"})
@@ -345,7 +329,7 @@ def test_control_characters_are_shown_and_not_sent(
     json.loads(printed(capsys, "show", run, "--json"))
 
 
-def test_whoever_prints_goes_through_the_guard() -> None:
+def test_whoever_prints_goes_through_the_guard():
     stream = io.StringIO()
     guard = _Guard(stream)
     print(f"a\tb{ESCAPE}", file=guard)
@@ -354,7 +338,7 @@ def test_whoever_prints_goes_through_the_guard() -> None:
     assert not guard.isatty()
 
 
-def test_a_terminal_gets_colours_and_no_title() -> None:
+def test_a_terminal_gets_colours_and_no_title():
     stream = io.StringIO()
     screen = _Screen(file=stream, force_terminal=True, markup=False, highlight=False, color_system="standard")
     table = Table("name", title=f"title{ESCAPE}")
@@ -369,12 +353,12 @@ def test_a_terminal_gets_colours_and_no_title() -> None:
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
-def test_a_cell_is_no_formula(text: str) -> None:
+def test_a_cell_is_no_formula(text):
     assert csv_escaped(text) == f"'{text}"
     assert csv_escaped("1-1") == "1-1"
 
 
-def test_cells_stay_in_their_row_and_are_no_code() -> None:
+def test_cells_stay_in_their_row_and_are_no_code():
     hostile = "a\nb|c<script>alert(1)</script>![x](http://host)`"
     cell = markdown_escaped(hostile)
     assert "\n" not in cell
@@ -405,9 +389,7 @@ SECRET = "s3cr%21t"
         f"postgresql://me:{SECRET}%zz@localhost:1/db",
     ],
 )
-def test_passwords_are_neither_shown_nor_taken_for_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_passwords_are_neither_shown_nor_taken_for_paths(tmp_path, monkeypatch, address):
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SmoothcertError) as caught:
@@ -417,9 +399,7 @@ def test_passwords_are_neither_shown_nor_taken_for_paths(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_passwords_are_not_stored_and_old_ones_not_carried_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_passwords_are_not_stored_and_old_ones_not_carried_on(tmp_path, capsys):
     run = toy_run(tmp_path / "run")
     edited(run, origin={"memory": f"postgresql://me:{SECRET}@host:5432/db?password={SECRET}#memory"})
     assert read_run(run).manifest.origin.memory == "postgresql://host:5432/db#memory"
@@ -435,7 +415,7 @@ def test_passwords_are_not_stored_and_old_ones_not_carried_on(
 # Files that claim more than they have.
 
 
-def test_only_raster_formats_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_raster_formats_by_content(tmp_path, monkeypatch):
     pytest.importorskip("PIL")
     marker = tmp_path / "ran"
     (tmp_path / "bin").mkdir()
@@ -451,7 +431,7 @@ def test_only_raster_formats_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     assert not marker.exists()
 
 
-def test_a_log_is_parsed_in_linear_time_and_within_limits(tmp_path: Path) -> None:
+def test_a_log_is_parsed_in_linear_time_and_within_limits(tmp_path):
     path = tmp_path / "log.tsv"
     header = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
     for field in ("1" * 60_000 + "x", "1" * 60_000, "9" * 5000 + " days, 1:00:00", "1" * 400 + ":00:00"):
@@ -469,7 +449,7 @@ def test_a_log_is_parsed_in_linear_time_and_within_limits(tmp_path: Path) -> Non
         read_field_log(path, 1.0)
 
 
-def test_a_gzipped_log_may_not_expand_without_end(tmp_path: Path) -> None:
+def test_a_gzipped_log_may_not_expand_without_end(tmp_path):
     path = tmp_path / "log.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(160):
@@ -488,13 +468,13 @@ def test_a_gzipped_log_may_not_expand_without_end(tmp_path: Path) -> None:
         b"\x80\x02cos\nsystem\nU\x04exit\x85R.",
     ],
 )
-def test_a_small_pickle_takes_little(tmp_path: Path, content: bytes) -> None:
+def test_a_small_pickle_takes_little(tmp_path, content):
     (tmp_path / "test_batch").write_bytes(content)
     with memory_below(50), pytest.raises(DataError):
         datasets.load("cifar10", root=tmp_path)
 
 
-def test_a_matlab_file_that_is_not_published_is_not_parsed(tmp_path: Path) -> None:
+def test_a_matlab_file_that_is_not_published_is_not_parsed(tmp_path):
     packed = zlib.compress(struct.pack("<II", 14, 2**32 - 16) + bytes(2**26), 9)
     header = b" " * 124 + b"\x00\x01IM"
     (tmp_path / "test_32x32.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
@@ -508,7 +488,7 @@ def npy(shape: tuple[int, ...], code: str = "<f8", content: bytes = b"") -> byte
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content
 
 
-def test_arrays_are_as_large_as_their_files(tmp_path: Path) -> None:
+def test_arrays_are_as_large_as_their_files(tmp_path):
     path = tmp_path / "sigmas.npy"
     for shape, code in (((2**34,), "<f8"), ((2**62, 4), "<f8"), ((-1,), "<f8"), ((3,), "|O"), ((3,), "|V0")):
         path.write_bytes(npy(shape, code, b"12345678"))
@@ -519,7 +499,7 @@ def test_arrays_are_as_large_as_their_files(tmp_path: Path) -> None:
         load_sigmas(path)
 
 
-def test_an_npz_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_an_npz_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "data.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         member.write(npy((300, 2**20), "|u1"))
@@ -532,7 +512,7 @@ def test_an_npz_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_in_parquet_may_not_expand_without_end(tmp_path: Path) -> None:
+def test_a_log_in_parquet_may_not_expand_without_end(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "log.parquet"
     write_parquet(read_run(toy_run(tmp_path / "run")), path)
@@ -557,9 +537,7 @@ def _packed(content: bytes) -> bytes:
     return base64.b64encode(zlib.compress(content, 9))
 
 
-def test_a_description_asks_for_no_network_that_the_weights_dont_fill(
-    tmp_path: Path, digits_model: Path
-) -> None:
+def test_a_description_asks_for_no_network_that_the_weights_dont_fill(tmp_path, digits_model):
     for shape in ([1, 60_000, 60_000], [1, 2**40, 2**40], [10**80, 8, 8], [-1, 8, 8], [0, 0, 0]):
         model = tmp_path / "model"
         shutil.rmtree(model, ignore_errors=True)
@@ -609,16 +587,14 @@ def bombs(tmp_path: Path, model: Path) -> list[list[str]]:
     return [[*words, *few] for words in [*folders, *(["predict", file, "-d", "digits"] for file in files)]]
 
 
-def test_pictures_and_checkpoints_take_little_memory(
-    tmp_path: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_and_checkpoints_take_little_memory(tmp_path, digits_model, capsys):
     commands = bombs(tmp_path, digits_model)
     with process_within(1000):
         for words in commands:
             refusal(capsys, *words)
 
 
-def test_a_folder_of_small_files_may_not_expand_without_end(tmp_path: Path) -> None:
+def test_a_folder_of_small_files_may_not_expand_without_end(tmp_path):
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "a").mkdir()
     for k in range(5):
@@ -628,7 +604,7 @@ def test_a_folder_of_small_files_may_not_expand_without_end(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
-def test_an_idx_file_may_not_claim_without_end(tmp_path: Path, split: str) -> None:
+def test_an_idx_file_may_not_claim_without_end(tmp_path, split):
     prefix = {"test": "t10k", "train": "train"}[split]
     labels = b"\0\0\x08\x01" + struct.pack(">I", 2**31) + bytes(10)
     with gzip.open(tmp_path / f"{prefix}-labels-idx1-ubyte.gz", "wb") as file:
@@ -663,9 +639,7 @@ SENSELESS = (
 
 
 @pytest.mark.parametrize("command", ["show", "table", "report", "attack", "verify"])
-def test_statements_that_make_no_sense_are_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_statements_that_make_no_sense_are_refused_in_a_line(tmp_path, capsys, command):
     run = toy_run(tmp_path / "run")
     more = ["--out", tmp_path / "page"] if command == "report" else []
     for text in SENSELESS:
@@ -675,7 +649,7 @@ def test_statements_that_make_no_sense_are_refused_in_a_line(
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.sqlite", "sigma_search.jsonl"])
-def test_a_pipe_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
+def test_a_pipe_keeps_nobody_waiting(tmp_path, name):
     run = toy_run(tmp_path / "run")
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
@@ -683,7 +657,7 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
         read_searches(run) if name.endswith("jsonl") else read_run(run)
 
 
-def test_a_pipe_in_place_of_a_log_or_picture(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_log_or_picture(tmp_path):
     os.mkfifo(tmp_path / "log")
     with in_time(), pytest.raises(DataError, match=re.escape(str(tmp_path / "log"))):
         read_field_log(tmp_path / "log", 1.0)

@@ -1,14 +1,11 @@
 """verify is for strangers' runs: no link is followed, nothing waits, little memory is taken, nothing is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +26,8 @@ from smoothcert_verify import RunError, verify_run
 from smoothcert_verify.noise import Grid, Noise, read_scales
 from smoothcert_verify.reading import UnreadableError
 from smoothcert_verify.votes import read_levels
-from tests.conftest import BuildOnce
-from tests.guarantees.hostile import exit_code, in_time, manifest_of, memory_below, refusal
+from tests.cli.output import refusal
+from tests.guarantees.hostile import exit_code, in_time, manifest_of, memory_below
 from tests.runs.sealing import without_checksums
 from tests.verification.runs import Linear, bands, certified, dataset, edit_plan, edit_record, stretched
 
@@ -38,7 +35,7 @@ SPARSE = 2**31
 
 
 @pytest.fixture(scope="session")
-def made(build_once: BuildOnce) -> Path:
+def made(build_once) -> Path:
     """Runs of all kinds that have files beside their journals."""
 
     def build(folder: Path) -> None:
@@ -54,7 +51,7 @@ def made(build_once: BuildOnce) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
+def run(made, tmp_path) -> Path:
     return Path(shutil.copytree(made / "plain", tmp_path / "run"))
 
 
@@ -100,9 +97,7 @@ def a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [linked, endless, a_pipe, a_folder], ids=lambda one: one.__name__)
-def test_only_plain_files_are_opened(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None]
-) -> None:
+def test_only_plain_files_are_opened(made, tmp_path, capsys, change):
     for number, (kind, name) in enumerate(FILES):
         run = Path(shutil.copytree(made / kind, tmp_path / str(number) / "run"))
         change(run / name)
@@ -117,7 +112,7 @@ READ_WHOLE = [(kind, name) for kind, name in FILES if "journal" not in name]  # 
 
 
 @pytest.mark.parametrize(("kind", "name"), READ_WHOLE, ids=[name for _, name in READ_WHOLE])
-def test_a_sparse_file_takes_no_memory(made: Path, tmp_path: Path, kind: str, name: str) -> None:
+def test_a_sparse_file_takes_no_memory(made, tmp_path, kind, name):
     run = tmp_path / "run"
     shutil.copytree(made / kind, run)
     with (run / name).open("r+b" if (run / name).exists() else "wb") as file:
@@ -126,21 +121,21 @@ def test_a_sparse_file_takes_no_memory(made: Path, tmp_path: Path, kind: str, na
         verify_run(run)
 
 
-def test_a_folder_of_scales_that_is_a_link(made: Path, tmp_path: Path) -> None:
+def test_a_folder_of_scales_that_is_a_link(made, tmp_path):
     shutil.copytree(made / "searched", tmp_path / "run")
     linked(tmp_path / "run" / "sigmas")
     with pytest.raises(RunError, match=re.escape(str(tmp_path / "run" / "sigmas"))):
         verify_run(tmp_path / "run")
 
 
-def test_lines_of_levels_that_are_elsewhere(tmp_path: Path) -> None:
+def test_lines_of_levels_that_are_elsewhere(tmp_path):
     (tmp_path / "run").mkdir()
     linked(tmp_path / "run" / "levels.jsonl")
     with pytest.raises(RunError, match=r"levels\.jsonl"):
         read_levels(tmp_path / "run")
 
 
-def test_scales_are_as_many_as_their_bytes(tmp_path: Path) -> None:
+def test_scales_are_as_many_as_their_bytes(tmp_path):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (17179869184,)}".ljust(117) + b"\n"
     path = tmp_path / "sigmas.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"12345678")
@@ -164,9 +159,7 @@ ENDLESS = "WITH RECURSIVE more(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM more)
         ("records", ["ALTER TABLE records ADD COLUMN big TEXT AS (hex(zeroblob(400000000)))"]),
     ],
 )
-def test_a_journal_with_anything_else_in_it_is_refused(
-    run: Path, capsys: pytest.CaptureFixture[str], name: str, commands: list[str]
-) -> None:
+def test_a_journal_with_anything_else_in_it_is_refused(run, capsys, name, commands):
     with closing(sqlite3.connect(run / "journal.sqlite")) as connection, connection:
         for command in commands:
             connection.execute(command)
@@ -175,7 +168,7 @@ def test_a_journal_with_anything_else_in_it_is_refused(
 
 
 @pytest.mark.parametrize("index", [False, True])
-def test_a_run_under_way_is_left_as_it_is(run: Path, tmp_path: Path, index: bool) -> None:
+def test_a_run_under_way_is_left_as_it_is(run, tmp_path, index):
     """Copied with its write-ahead file, with the index beside that or without."""
     copy = tmp_path / "copy"
     with open_run(run, manifest_of(run)) as journal:
@@ -193,7 +186,7 @@ def test_a_run_under_way_is_left_as_it_is(run: Path, tmp_path: Path, index: bool
     assert listed(copy) == before
 
 
-def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(run: Path, tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(run, tmp_path):
     copy = tmp_path / "copy"
     without_checksums(run)
     with closing(sqlite3.connect(run / "journal.sqlite", isolation_level=None)) as connection:
@@ -210,7 +203,7 @@ def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(run: Path,
     assert listed(copy) == before
 
 
-def test_a_journal_that_never_rests_is_not_half_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_never_rests_is_not_half_read(run, monkeypatch):
     (run / "journal.sqlite-wal").write_bytes(b"")
     monkeypatch.setattr("smoothcert_verify.reading._PAUSE", 0.0)
     moments = iter(range(10**6))
@@ -222,7 +215,7 @@ def test_a_journal_that_never_rests_is_not_half_read(run: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["sigma_search.jsonl", "votes"])
-def test_nesting_without_end(made: Path, tmp_path: Path, name: str) -> None:
+def test_nesting_without_end(made, tmp_path, name):
     run = tmp_path / "run"
     shutil.copytree(made / "searched", run)
     if name == "votes":
@@ -250,7 +243,7 @@ def holds(run: Path) -> bool:
 
 
 @pytest.mark.parametrize("search", ["", 0, False, [], {}, 0.0, ["x"], True, 3])
-def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
+def test_a_search_that_is_none_excuses_no_sigma(run, search):
     """Readers of runs took it for no search at all, verification for one: radii a thousand times too large passed."""
     records = read_run(run).records
     edit_plan(run, sigma_search=search)
@@ -262,7 +255,7 @@ def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
     assert not holds(run)
 
 
-def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run: Path) -> None:
+def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run):
     plan = CertifyPlan.from_statement(read_run(run).manifest.plan.but(dimension=1), run)
     edit_plan(run, dimension=1, sampler_error=plan.sampler_error)
     for record in read_run(run).records:
@@ -276,13 +269,13 @@ def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run: Path)
 
 
 @pytest.mark.parametrize(("levels", "cells"), [(1, 1), (255, 7), (2**25, 64), (16, 256)])
-def test_a_grid_that_no_votes_are_drawn_on(run: Path, levels: int, cells: int) -> None:
+def test_a_grid_that_no_votes_are_drawn_on(run, levels, cells):
     distance = float(Grid(levels, cells, 3).distance(Noise("gaussian", (0.5,))))
     edit_plan(run, levels=levels, cells_per_sigma=cells, sampler_error=distance * (1 + 1e-9))
     assert not holds(run)
 
 
-def test_inputs_chosen_by_their_radii(run: Path) -> None:
+def test_inputs_chosen_by_their_radii(run):
     """No certification lists the inputs it was asked for; a list made afterwards would call the run complete."""
     connection = sqlite3.connect(without_checksums(run) / "journal.sqlite")
     connection.execute("DELETE FROM records WHERE radius < 0.3")
@@ -294,7 +287,7 @@ def test_inputs_chosen_by_their_radii(run: Path) -> None:
 
 
 @pytest.mark.parametrize("planned", [3, "all", -1, 2.0, True])
-def test_records_of_inputs_that_were_not_asked_for(run: Path, planned: Any) -> None:
+def test_records_of_inputs_that_were_not_asked_for(run, planned):
     edit_data(run, planned=planned)
     assert not holds(run)
 
@@ -308,7 +301,7 @@ def forged(source: Path, out: Path, **plan: Any) -> str:
     return str(out)
 
 
-def test_what_cant_be_recomputed_has_an_exit_code_of_its_own(run: Path, tmp_path: Path) -> None:
+def test_what_cant_be_recomputed_has_an_exit_code_of_its_own(run, tmp_path):
     assert exit_code("verify", run) == 0
     assert exit_code("verify", forged(run, tmp_path / "radii")) == 4
     memory = {"stateful": True, "memory": {"head": "0" * 64, "results_sha256": "0" * 64}}

@@ -1,9 +1,6 @@
 """“The same numbers to the last bit”: whatever the batch, the workers, the order, or how often it was killed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from tests.guarantees.kills import JOBS, campaign
 
 
 @pytest.mark.system
-def test_killed_owners_lose_nothing(tmp_path: Path) -> None:
+def test_killed_owners_lose_nothing(tmp_path):
     """Workers of processes are killed in tests/engine/backends and tests/sweeps, and in the campaign."""
     commands = dict.fromkeys(("certify plain", "remember", "recertify", "import-log"), 3)
     outcome = campaign(tmp_path, commands | {"command": 2, "threads": 2, "network": 2, "shards": 2}, seed=1)
@@ -29,7 +26,7 @@ def test_killed_owners_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_killed_owners_and_workers_lose_nothing(tmp_path: Path) -> None:
+def test_killed_owners_and_workers_lose_nothing(tmp_path):
     """``python -m tests.guarantees.kills`` does it for longer, and on Ray."""
     names = [name for name in JOBS if name != "ray"]
     outcome = campaign(tmp_path, dict.fromkeys(names, 5), seed=2)
@@ -38,9 +35,7 @@ def test_killed_owners_and_workers_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_speed_options_do_not_change_the_digest(
-    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_speed_options_do_not_change_the_digest(digits_model, tmp_path, capsys):
     digests = set()
     for number, speed in enumerate(("--workers 1", "--batch 1", "--workers 3 --batch 5000")):
         words = f"--dataset digits --sigma 0.25 --n 1000 --max 8 --quiet --json {speed} --out".split()
@@ -50,7 +45,7 @@ def test_speed_options_do_not_change_the_digest(
 
 
 @pytest.mark.campaign
-def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_path: Path) -> None:
+def test_mnist_lenet_counts_are_the_same_for_every_execution(shared, tmp_path):
     root = shared / "data"
     plan = TrainPlan(sigma=0.5, epochs=2, batch_size=128, lr=0.05, schedule="cosine")
     train_into(tmp_path / "lenet", Recipe("mnist", plan, "lenet", inputs=6000), load("mnist", "train", root))
@@ -73,7 +68,7 @@ def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_p
     assert [backwards[i] for i in range(30)] == expected
 
 
-def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_path: Path) -> None:
+def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_path):
     """Sums are split among threads, and rounded where they are put together again: small networks have one thread."""
     trained = []
     for threads in (1, 2, 3):
@@ -89,7 +84,7 @@ def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_pa
 
 
 @pytest.mark.parametrize("route", ["onnxruntime", "openvino"])
-def test_a_route_that_auto_exports_gives_the_same_sums_for_any_batch_workers_and_order(route: str) -> None:
+def test_a_route_that_auto_exports_gives_the_same_sums_for_any_batch_workers_and_order(route):
     """Sums of probabilities in units of 2⁻³² show a last bit that no class would."""
     pytest.importorskip(route)
     pytest.importorskip("onnx")

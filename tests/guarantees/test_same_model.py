@@ -1,7 +1,5 @@
 """A run, and a memory, is of one model: what tells two apart, and what a run that is continued asks again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -42,9 +40,7 @@ def points(count: int = 6) -> Dataset:
         (lambda b: scores(b), lambda b: 3 * scores(b)),
     ],
 )
-def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(
-    one: Any, other: Any, tmp_path: Path
-) -> None:
+def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(one, other, tmp_path):
     def classifier(model: Any) -> SmoothedClassifier:
         return SmoothedClassifier(model, sigma=0.5, n0=20, n=100, seed=0, alpha=0.05)
 
@@ -103,9 +99,7 @@ HELD = [[1e6 + 0.3, 0], [1e6 - 0.3, 0], [1e6 + 0.3, 0.1], [1e6 - 0.3, 1]]
         ("held", HELD, 0.25),
     ],
 )
-def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(
-    tmp_path: Path, way: str, values: list[list[float]], moved: float
-) -> None:
+def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_path, way, values, moved):
     labels = np.array([int(x > 1e6) for x, _ in values])
     data = Dataset("far", np.array(values), labels, ("a", "b"))
 
@@ -135,7 +129,7 @@ class Bordered(nn.Module):
 
 
 @pytest.mark.slow
-def test_nor_is_one_with_searched_ellipsoids_whose_model_changed_under_noise_alone(tmp_path: Path) -> None:
+def test_nor_is_one_with_searched_ellipsoids_whose_model_changed_under_noise_alone(tmp_path):
     values = np.array([[3000.9, 0], [2999.1, 0], [3000.9, 0.2], [2999.1, 0.2]])
     data = Dataset("far", values, np.array([1, 0, 1, 0]), ("a", "b"))
 
@@ -148,7 +142,7 @@ def test_nor_is_one_with_searched_ellipsoids_whose_model_changed_under_noise_alo
 
 
 @pytest.mark.parametrize("changed", ["chooser", "lower"])
-def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: Path, changed: str) -> None:
+def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path, changed):
     """Of levels only the largest one's model was asked, and that without noise: two choosers made one run."""
     # All near the border: whichever inputs are done when the run is interrupted tell the functions apart.
     values = np.array([[1e6 - 0.3, 0], [1e6 + 0.3, 0], [1e6 + 0.25, 0], [1e6 - 0.2, 0]])
@@ -165,7 +159,7 @@ def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: P
     check_continued(classifier, data, tmp_path, 0.5, whose)
 
 
-def test_two_fits_of_one_estimator_differ() -> None:
+def test_two_fits_of_one_estimator_differ():
     linear_model = pytest.importorskip("sklearn.linear_model")
     x = np.random.default_rng(0).normal(size=(200, 2))
 
@@ -177,7 +171,7 @@ def test_two_fits_of_one_estimator_differ() -> None:
     assert fitted(1.0) != fitted(1.01)
 
 
-def test_a_model_may_refuse_what_is_out_of_its_range() -> None:
+def test_a_model_may_refuse_what_is_out_of_its_range():
     def bounded(batch: np.ndarray) -> np.ndarray:
         if np.abs(batch).max() > 4:
             raise ValueError("out of range")
@@ -197,7 +191,7 @@ def test_a_model_may_refuse_what_is_out_of_its_range() -> None:
 
 
 @pytest.mark.parametrize("model", [Signed(1.0), Kept(), Hooked(), scores])
-def test_a_fingerprint_is_the_same_before_and_after_use(model: Any) -> None:
+def test_a_fingerprint_is_the_same_before_and_after_use(model):
     base = adapt(model, "hard")
     before = base.fingerprint((2,))
     classifier = SmoothedClassifier(base, sigma=1.0, n=500, seed=0, execution=Execution(workers=4))
@@ -224,7 +218,7 @@ def fingerprints() -> list[str]:
     return here["found"]
 
 
-def test_a_fingerprint_is_the_same_with_other_threads() -> None:
+def test_a_fingerprint_is_the_same_with_other_threads():
     expected = fingerprints()
     torch.set_num_threads(2)
     try:
@@ -234,7 +228,7 @@ def test_a_fingerprint_is_the_same_with_other_threads() -> None:
 
 
 @pytest.mark.system
-def test_a_fingerprint_is_the_same_in_another_process() -> None:
+def test_a_fingerprint_is_the_same_in_another_process():
     there = subprocess.run(
         [sys.executable, "-c", FINGERPRINTS + "print(*found)"],
         env=os.environ | {"OMP_NUM_THREADS": "2"},
@@ -246,7 +240,7 @@ def test_a_fingerprint_is_the_same_in_another_process() -> None:
     assert there.stdout.split() == fingerprints()
 
 
-def test_a_last_bit_doesnt_change_a_fingerprint() -> None:
+def test_a_last_bit_doesnt_change_a_fingerprint():
     """Functions may be evaluated by other machines, which round differently."""
 
     def shaken(batch: np.ndarray) -> np.ndarray:

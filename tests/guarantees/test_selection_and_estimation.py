@@ -1,8 +1,5 @@
 """“Selection and estimation never share votes”, nor do searches, pilots and fits: streams differ, mixing is refused."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ from smoothcert.perturb.grid import Grid, on_grid
 from smoothcert.smoothing.fits.fit import validate
 from smoothcert.smoothing.fits.plan import FitPlan
 from smoothcert.smoothing.procedures import decide
-from smoothcert.smoothing.search.base import SigmaSearch
 from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
 from smoothcert.smoothing.search.by_votes import LadderSearch
 from smoothcert.tally import Phase, Stream, Tally
@@ -55,12 +51,12 @@ def votes(phase: Phase, counts: tuple[int, ...], index: int = 0, seed: int = 3, 
         (votes(Phase.SEARCH, (10, 0)), votes(Phase.ESTIMATION, (100, 0)), "selection.*search"),
     ],
 )
-def test_votes_that_were_not_asked_for_are_refused(selection: Tally, estimation: Tally, values: str) -> None:
+def test_votes_that_were_not_asked_for_are_refused(selection, estimation, values):
     with pytest.raises(InvalidValueError, match=values):
         decide(np.zeros(2), PLAN, selection, estimation)
 
 
-def test_every_block_has_a_state_of_its_own() -> None:
+def test_every_block_has_a_state_of_its_own():
     blocks = [*range(40), *(1 << 40 | step for step in range(10))]  # those that a search draws, too
     states = {
         stream_words(Stream(seed, index, phase), block).tobytes()
@@ -72,7 +68,7 @@ def test_every_block_has_a_state_of_its_own() -> None:
     assert len(states) == 3 * 40 * len(Phase) * len(blocks)
 
 
-def test_certify_draws_its_two_tallies_from_different_noise() -> None:
+def test_certify_draws_its_two_tallies_from_different_noise():
     seen: list[np.ndarray] = []
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -88,7 +84,7 @@ def test_certify_draws_its_two_tallies_from_different_noise() -> None:
     assert not {row.tobytes() for row in selection} & {row.tobytes() for row in estimation}
 
 
-def test_blocks_are_independent_normals() -> None:
+def test_blocks_are_independent_normals():
     bits, noise = BlockBits(), on_grid(Gaussian(1.0), Grid.of(None), (16,))
     steps = np.empty((2000, 16))
     for block, row in enumerate(steps):
@@ -104,9 +100,7 @@ def test_blocks_are_independent_normals() -> None:
     [SMALL_LADDER, SMALL_GRID, ASCENT, PUBLISHED_GRID, EllipsoidSearch(steps=3, lr=0.1, check_votes=8)],
     ids=["ladder", "grid", "ascent", "published grid", "ellipsoid"],
 )
-def test_a_search_draws_from_streams_of_its_own_alone(
-    search: SigmaSearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_draws_from_streams_of_its_own_alone(search, monkeypatch):
     drawn: set[Phase] = set()
     seek = BlockBits.seek
 
@@ -120,7 +114,7 @@ def test_a_search_draws_from_streams_of_its_own_alone(
     assert drawn == {Phase.SEARCH}
 
 
-def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not() -> None:
+def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not():
     from smoothcert.smoothing.search import by_gradient
 
     most = LadderSearch().votes + LadderSearch().rounds * LadderSearch().round_votes
@@ -130,9 +124,7 @@ def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not() -> No
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_validation_draws_no_vote_that_certify_draws(
-    digits_model: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_validation_draws_no_vote_that_certify_draws(digits_model, monkeypatch, seed):
     module, _ = load_model(digits_model)
     data, sigmas = load("digits", "test"), np.full((1, 8, 8), 0.25)
     seen: list[Any] = []

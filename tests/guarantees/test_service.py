@@ -1,7 +1,5 @@
 """“No answer ever given about an input is wrong, but with probability α”: held against callers who shop for answers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
@@ -58,7 +56,7 @@ class Coins:
 
 
 @pytest.fixture(autouse=True)
-def coins(monkeypatch: pytest.MonkeyPatch) -> None:
+def coins(monkeypatch) -> None:
     def made(plan: Any, *_: Any) -> Coins:
         found = Coins()
         found.seed = plan.known_seed
@@ -89,14 +87,12 @@ def false_answers(kept: int, questions: int) -> int:
 
 
 @pytest.mark.parametrize(("kept", "questions"), [(1000, 40), (0, 20)])
-def test_the_best_of_many_answers_about_an_input_is_no_more_often_wrong_than_one(
-    kept: int, questions: int
-) -> None:
+def test_the_best_of_many_answers_about_an_input_is_no_more_often_wrong_than_one(kept, questions):
     """Whether its votes are kept, or cast again every time."""
     assert_rate_within(false_answers(kept, questions), POINTS, ALPHA)
 
 
-def test_with_fresh_votes_for_every_question_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_fresh_votes_for_every_question_it_would_be(monkeypatch):
     """The check has teeth: were an input asked about again given a stream of its own, the better could be chosen."""
     asked, stream = itertools.count(), Secret.index
     monkeypatch.setattr(Secret, "index", lambda self, plan, x: stream(self, f"{plan} {next(asked)}", x))

@@ -5,8 +5,6 @@ level of x is the number of turns below x, and the distance to a turn is exactly
 classifier of level k answers 0 below its ``edge``, so that its true radius is the distance to that.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,13 +110,13 @@ def check_certificates(name: str, trials: int = TRIALS, **fields: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
-def test_certificates_are_false_no_more_often_than_alpha(name: str) -> None:
+def test_certificates_are_false_no_more_often_than_alpha(name):
     check_certificates(name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["the chooser limits", "another level limits", "below, too"])
-def test_the_same_under_uniform_noise(name: str) -> None:
+def test_the_same_under_uniform_noise(name):
     """A probability falls by the distance over 2λ: reaches and radii are exact here, too."""
     check_certificates(name, noise="uniform")
 
@@ -160,7 +158,7 @@ def agreeing(*args: Any, decide: Any = procedures.decide) -> Any:
         ("decide", agreeing, "another class next door"),
     ],
 )
-def test_wrong_ways_are_noticed(name: str, wrong: Any, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_ways_are_noticed(name, wrong, line, monkeypatch):
     monkeypatch.setattr(procedures, name, wrong)
     with pytest.raises(AssertionError):
         check_certificates(line, FEWER)
@@ -173,7 +171,7 @@ def test_wrong_ways_are_noticed(name: str, wrong: Any, line: str, monkeypatch: p
         *(pytest.param(name, TRIALS, marks=pytest.mark.slow) for name in LINES),
     ],
 )
-def test_predictions_are_false_no_more_often_than_alpha(name: str, trials: int) -> None:
+def test_predictions_are_false_no_more_often_than_alpha(name, trials):
     line, _ = LINES[name]
     classifier = line.classifier()
     answers = list(classifier.predict_each(((i, np.full(1, 0.05)) for i in range(trials)), n=120))
@@ -181,7 +179,7 @@ def test_predictions_are_false_no_more_often_than_alpha(name: str, trials: int) 
     assert_rate_within(len(wrong), trials, ALPHA)
 
 
-def test_certificates_agree_with_predictions_inside_their_regions() -> None:
+def test_certificates_agree_with_predictions_inside_their_regions():
     line, _ = LINES["three levels"]
     classifier = line.classifier(n=4000, chooser_n=4000, alpha=0.001)
     certified = classifier.certify(np.linspace(-1.5, 1.5, 13)[:, None])
@@ -204,9 +202,7 @@ def test_certificates_agree_with_predictions_inside_their_regions() -> None:
         (0.12, (0.12, 2.0), np.random.default_rng(0).normal(size=8)),
     ],
 )
-def test_a_constant_chooser_gives_the_certificates_of_its_sigma(
-    sigma: float, sigmas: tuple[float, ...], points: np.ndarray
-) -> None:
+def test_a_constant_chooser_gives_the_certificates_of_its_sigma(sigma, sigmas, points):
     options: dict[str, Any] = {"n": 500, "alpha": 0.01, "seed": 3, "input_shape": (1,)}
     level = sigmas.index(sigma)
     model = LINES["three levels"][0].models()[level]
@@ -226,7 +222,7 @@ def test_a_constant_chooser_gives_the_certificates_of_its_sigma(
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_a_reach_is_the_exact_distance_for_the_worst_chooser(noise: str) -> None:
+def test_a_reach_is_the_exact_distance_for_the_worst_chooser(noise):
     """A turn at distance t from x: with the true probabilities as bounds the reach is t, in ℓ2 and ℓ1."""
     sigma, turn = 0.8, 0.3
     kind = NOISES[noise](sigma)
@@ -238,7 +234,7 @@ def test_a_reach_is_the_exact_distance_for_the_worst_chooser(noise: str) -> None
     assert found[1] == pytest.approx(turn, rel=1e-9)
 
 
-def test_which_side_of_home_a_reach_looks_at() -> None:
+def test_which_side_of_home_a_reach_looks_at():
     """Of levels above home the votes below them count, of levels below home the votes above them."""
     votes, noise, bound = hard_tally((5, 900, 60, 35)), NOISES["gaussian"](1.0), BOUNDS["clopper-pearson"]
     found = reaches(votes, 1, noise, bound, 0.01, 0.0)
@@ -250,7 +246,7 @@ def test_which_side_of_home_a_reach_looks_at() -> None:
     assert combined_radius([0.0, 0.5, 2.0], [1.0, 0.0, 0.0]) == 0.5
 
 
-def test_streams_of_stages_have_nothing_in_common() -> None:
+def test_streams_of_stages_have_nothing_in_common():
     stages = ("chooser", "level 0", "level 1")
     seeds = {procedures.stage_seed(seed, stage) for seed in range(50) for stage in stages}
     assert len(seeds) == 150
@@ -258,7 +254,7 @@ def test_streams_of_stages_have_nothing_in_common() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_same_bits_for_any_workers_and_order(workers: int) -> None:
+def test_the_same_bits_for_any_workers_and_order(workers):
     line, _ = LINES["three levels"]
     points = [(i, np.array([x])) for i, x in enumerate(np.linspace(-1, 1, 24))]
     plain = {a.index: a for a in line.classifier().certify_each(points)}
@@ -268,7 +264,7 @@ def test_the_same_bits_for_any_workers_and_order(workers: int) -> None:
         assert answer.radius == plain[answer.index].radius
 
 
-def test_votes_of_other_streams_are_refused() -> None:
+def test_votes_of_other_streams_are_refused():
     line, _ = LINES["three levels"]
     classifier = line.classifier()
     (answer,) = classifier.certify_each([(4, np.zeros(1))])
@@ -290,7 +286,7 @@ def test_votes_of_other_streams_are_refused() -> None:
             procedures.decide_levels(np.zeros(1), plan, wrong)
 
 
-def test_inputs_lie_on_the_grid_of_every_stage() -> None:
+def test_inputs_lie_on_the_grid_of_every_stage():
     line, _ = LINES["three levels"]
     classifier = line.classifier()
     plan = classifier.prepare((1,))
@@ -302,7 +298,7 @@ def test_inputs_lie_on_the_grid_of_every_stage() -> None:
     assert answer.shift == pytest.approx(abs(0.1234567 - point[0]))
 
 
-def test_an_input_that_certifies_nothing_costs_no_more_votes() -> None:
+def test_an_input_that_certifies_nothing_costs_no_more_votes():
     line, _ = LINES["home limits"]
     (answer,) = line.classifier(alpha=0.001).certify_each([(0, np.array([0.4]))])
     assert (answer.predicted, answer.levels.chooser, answer.levels.n) == (ABSTAIN, None, 20 + 20 + 120)

@@ -1,7 +1,5 @@
 """“σ may be chosen by looking, as long as the votes that certify weren't looked at.”"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -85,18 +83,18 @@ def check_certificates(model: Any, search: SigmaSearch, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(("search", "noise"), BY_VOTES)
-def test_certificates_hold_at_a_sigma_chosen_by_votes(search: SigmaSearch, noise: str) -> None:
+def test_certificates_hold_at_a_sigma_chosen_by_votes(search, noise):
     # A half-space under symmetric noise has the margin `edge` whatever σ is: choosing σ can't make a claim true.
     check_certificates(HalfSpace(0.4), search, noise=noise, outputs="labels", classes=2)
 
 
 @BY_SCORES
-def test_certificates_hold_at_a_sigma_found_by_scores(search: SigmaSearch) -> None:
+def test_certificates_hold_at_a_sigma_found_by_scores(search):
     """Without a comparison with σ₀, as published, the search is worse, and the certificate as true."""
     check_certificates(Linear(0.4), search)
 
 
-def test_certifying_the_votes_that_chose_sigma_would_not_hold() -> None:
+def test_certifying_the_votes_that_chose_sigma_would_not_hold():
     """The check has teeth: the forbidden short cut fails it."""
     rng, n, edge = np.random.default_rng(0), 60, 0.4
     sigmas = 0.5 * 2.0 ** np.arange(-2, 3)
@@ -146,7 +144,7 @@ def crosses(answer: Any, edge: float = 0.4) -> bool:
     return bool(np.linalg.norm(semi_axes * WEIGHTS) > edge * (1 + 1e-6))
 
 
-def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
+def test_ellipsoids_hold_at_scales_found_by_gradients():
     """Exactly, at every vector of scales that the search of twelve inputs ended at."""
     noises = [answer.search.noise for answer in certified_ellipsoids(12) if answer.search.noise is not None]
     assert len(noises) > 3, "the search must have stretched, or nothing was tested"

@@ -3,8 +3,6 @@
 Of complete runs alone, of logs as printed; a σ per input and a memory are never sold as one classifier.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +55,7 @@ def run_of(records: list[Record], planned: int) -> Run:
 
 
 @pytest.mark.parametrize("done", [1, 20, 60, 199])
-def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
+def test_nothing_is_stated_of_a_run_under_way(done):
     records = quickest_first(0)
     begun, whole = run_of(records[:done], 200), run_of(records, 200)
     # What would be stated of those done is false: half of all inputs are robust.
@@ -77,7 +75,7 @@ def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
     assert headline(whole, HeadlineRadius.fixed(0.5)).proved
 
 
-def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt() -> None:
+def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt():
     """A model that knows its training inputs by heart is right on all of them, and on half of the others."""
     run = run_of([Record(index, 1, 1, 0.6, 0.25, 1.0) for index in range(200)], 200)
     learnt, tested = (
@@ -104,9 +102,7 @@ def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt() -> None:
         {"inputs": 200, "planned": 400},
     ],
 )
-def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(
-    data: dict[str, object],
-) -> None:
+def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(data):
     run = run_of(quickest_first(0), 200)
     old = replace(run, manifest=run.manifest.stating(data=data))
     assert not old.complete
@@ -132,7 +128,7 @@ def imported(path: Path, log: Path) -> Run:
 
 
 @pytest.mark.parametrize("form", ["{:.3}", "{:.2f}", "{:.1}", "{:.4f}", "{!r}", "{:.3e}"])
-def test_no_certified_radius_is_above_what_is_taken_for_certain_nor_below(form: str) -> None:
+def test_no_certified_radius_is_above_what_is_taken_for_certain_nor_below(form):
     radii = [*np.random.default_rng(0).exponential(0.1, 500).tolist(), 0.0, 0.0995, 9.996, 1.2e-05]
     texts = [form.format(radius) for radius in radii]
     printed = np.array([float(text) for text in texts])
@@ -141,7 +137,7 @@ def test_no_certified_radius_is_above_what_is_taken_for_certain_nor_below(form: 
     assert (printed + doubts >= radii).all()
 
 
-def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path: Path) -> None:
+def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path):
     """All are certified at 0.4996 and printed 0.5: that any is robust at 0.5 must not be claimed."""
     run = imported(tmp_path / "run", printed_log(tmp_path / "log.tsv", [0.4996] * 99 + [0.123]))
     assert {record.radius for record in run.records} == {0.5, 0.123}  # figures stay as they are published
@@ -149,7 +145,7 @@ def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path: Path) -> Non
     assert " 0.0 %" not in statement(run, 0.499)
 
 
-def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path: Path) -> None:
+def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path):
     """Radii of 0.549 and of 0.451 are both printed 0.5: the interval of the log holds those of both."""
     for radius in (0.549, 0.451):
         log = printed_log(tmp_path / "log.tsv", [radius] * 100, "{:.1f}")
@@ -160,7 +156,7 @@ def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path: Path) -> None:
         assert robust_radius_lower_bound(imported(tmp_path / f"{radius}x", log), 0.01) <= radius - 0.001
 
 
-def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path: Path) -> None:
+def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path):
     ceiling = 0.25 * norm.ppf(0.001 ** (1 / 1000))
     assert float(f"{ceiling:.3}") > ceiling
     run = imported(tmp_path / "run", printed_log(tmp_path / "log.tsv", [ceiling] * 60 + [0.1234] * 40))
@@ -174,7 +170,7 @@ def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path: Path) -> N
             refused()
 
 
-def test_a_log_states_its_own_inputs_and_a_cut_one_none(tmp_path: Path) -> None:
+def test_a_log_states_its_own_inputs_and_a_cut_one_none(tmp_path):
     log = printed_log(tmp_path / "log.tsv", [0.5] * 20)
     assert imported(tmp_path / "whole", log).complete
     log.write_text(log.read_text()[:-12])
@@ -199,14 +195,14 @@ def names_sigma(text: str) -> bool:
     return re.search("σ|sigma", text) is not None
 
 
-def test_a_run_says_which_classifier_it_speaks_of() -> None:
+def test_a_run_says_which_classifier_it_speaks_of():
     subjects = [run.manifest.subject for run in (PLAIN, SEARCHED, REMEMBERED)]
     assert subjects == ["one classifier", "frozen sigma", "memory"]
     assert not names_sigma(statement(PLAIN, 0.25))
     assert names_sigma(statement(SEARCHED, 0.25))
 
 
-def test_nothing_follows_from_a_memory_for_other_inputs() -> None:
+def test_nothing_follows_from_a_memory_for_other_inputs():
     for figure in (
         lambda run: statement(run, 0.25),
         lambda run: acr_interval(run, ceiling=2.0),
@@ -222,7 +218,7 @@ def test_nothing_follows_from_a_memory_for_other_inputs() -> None:
         check_attackable(REMEMBERED)
 
 
-def test_the_page_says_so_too() -> None:
+def test_the_page_says_so_too():
     """Of a memory nothing follows with any probability: neither that of the headline nor that of a certificate."""
 
     def page(run: Run) -> tuple[str, str, str]:
@@ -240,7 +236,7 @@ def test_the_page_says_so_too() -> None:
 
 
 @pytest.mark.parametrize("figure", [*FIGURES[1:]])
-def test_a_search_that_moved_nothing_could_have_moved_everything(figure) -> None:
+def test_a_search_that_moved_nothing_could_have_moved_everything(figure):
     """The range of radii follows from the plan, not from what was found: σ might have been four times as large."""
     records = (Record(0, 1, 1, 0.5, 0.25, 1.0), Record(1, 2, 2, 0.4, 0.25, 1.0))
     figure(made_run("plain", records))

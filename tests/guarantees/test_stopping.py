@@ -3,8 +3,6 @@
 Exactly, over every path that votes can take through the looks of a rule.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -85,20 +83,20 @@ ANYTIME = [name for name in BOUNDS if BOUNDS[name].anytime]
 
 
 @pytest.mark.parametrize("rule", TEMPTING)
-def test_certificates_hold_under_every_rule(rule: str) -> None:
+def test_certificates_hold_under_every_rule(rule):
     found = every_answer(plan(rule, "wrong", n=SHORT), P)
     assert len({answer.estimation.n for _, answer in found[0]}) > 1, "votes must end at different times"
     assert probability(found, lambda answer: answer.radius > TRUE_RADIUS) <= ALPHA
 
 
-def test_nothing_false_is_certified_of_a_fair_coin() -> None:
+def test_nothing_false_is_certified_of_a_fair_coin():
     found = every_answer(plan("abstain", n=SHORT), 0.5)
     assert len({answer.estimation.n for _, answer in found[0]}) > 1
     assert probability(found, lambda answer: answer.radius > 0) <= ALPHA
 
 
 @pytest.mark.parametrize("bound", ANYTIME)
-def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
+def test_certificates_hold_with_every_anytime_bound(bound):
     for p, true_radius in ((P, TRUE_RADIUS), (0.5, 0.0)):
         target = max(true_radius, 1e-9) * 1.0001
         stopping = plan(f"decide:{target}@0.000001", bound=bound, n=178)
@@ -106,7 +104,7 @@ def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
 
 
 @pytest.fixture
-def peeking(monkeypatch: pytest.MonkeyPatch) -> str:
+def peeking(monkeypatch) -> str:
     """The forbidden short cut: the fixed-n bound, said to be anytime-valid."""
     cheat = replace(BOUNDS["clopper-pearson"], name="peeking", anytime=True)
     monkeypatch.setitem(BOUNDS._members, "peeking", cheat)
@@ -114,12 +112,12 @@ def peeking(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("rule", [rule for rule in TEMPTING if rule.startswith(("decide", "grid"))])
-def test_a_fixed_n_bound_would_not_hold(rule: str, peeking: str) -> None:
+def test_a_fixed_n_bound_would_not_hold(rule, peeking):
     """The check has teeth."""
     assert exact_false_rate(plan(rule, bound=peeking, n=SHORT)) > 1.5 * ALPHA
 
 
-def test_giving_up_makes_no_certificate_false() -> None:
+def test_giving_up_makes_no_certificate_false():
     """Futility at its wildest: stop at the first look almost always. What is certified is still certified correctly."""
     assert exact_false_rate(plan(f"decide:{TRUE_RADIUS * 1.0001}@0.9", n=SHORT)) <= ALPHA
 
@@ -136,7 +134,7 @@ def certified_by_the_pilot(index: int, rng: np.random.Generator) -> float:
     return max(radius(n) for n in (100, 200, 400, 800, 1600, 3162))
 
 
-def test_choosing_n_by_the_votes_that_certify_would_not_hold() -> None:
+def test_choosing_n_by_the_votes_that_certify_would_not_hold():
     rng = np.random.default_rng(2)
     false = sum(certified_by_the_pilot(index, rng) > TRUE_RADIUS for index in range(TRIALS))
     with pytest.raises(TooOftenError):
@@ -144,7 +142,7 @@ def test_choosing_n_by_the_votes_that_certify_would_not_hold() -> None:
 
 
 @pytest.mark.slow
-def test_allocated_certificates_hold() -> None:
+def test_allocated_certificates_hold():
     """n follows from everybody's pilots and from no vote that certifies."""
     rng = np.random.default_rng(3)
     ps = rng.uniform(0.45, 0.95, TRIALS)
@@ -169,7 +167,7 @@ def streaming(bound: str, n: int = 562) -> SmoothedClassifier:
     )  # fmt: skip
 
 
-def test_a_stream_shows_the_bounds_of_its_votes_at_every_moment() -> None:
+def test_a_stream_shows_the_bounds_of_its_votes_at_every_moment():
     """Bounds that hold at every moment (test_anytime) are all that a caller sees, whenever he leaves."""
     classifier = streaming("mixture-top-two")
     for index in range(3):

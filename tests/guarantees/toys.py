@@ -1,7 +1,5 @@
 """Models on the plane that answer by the sign of the first coordinate, and how they vote."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

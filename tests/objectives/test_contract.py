@@ -1,7 +1,5 @@
 """Every registered objective keeps the same promises: as a dataclass, in its gradients and passes, and as a loss."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -228,7 +226,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("method", OBJECTIVES.names())
-def test_every_method_is_a_loss_that_trains(method: str) -> None:
+def test_every_method_is_a_loss_that_trains(method):
     model = network()
     criterion = SmoothingLoss(method, sigma=0.25, seed=3)
     expected = OBJECTIVES[method]().loss(network(), X, Y, BatchNoise(0.25), torch.Generator().manual_seed(3))
@@ -239,7 +237,7 @@ def test_every_method_is_a_loss_that_trains(method: str) -> None:
     assert criterion(model, X, Y).item() != loss.item(), "each call draws fresh noise"
 
 
-def test_knobs_noise_and_seeds() -> None:
+def test_knobs_noise_and_seeds():
     twice = SmoothingLoss("consistency", sigma=0.5, noise="uniform", seed=0, copies=4, lam=1)
     assert repr(twice) == "SmoothingLoss('consistency', sigma=0.5, noise='uniform')"
     assert twice.objective == OBJECTIVES["consistency"](copies=4, lam=1.0)  # type: ignore[call-arg]
@@ -252,7 +250,7 @@ def test_knobs_noise_and_seeds() -> None:
     assert SmoothingLoss(sigma=0.5)(network(), X, Y).item() != first
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named():
     with pytest.raises(InvalidValueError, match="smoothmix"):
         SmoothingLoss("smoothmx", sigma=0.5)
     with pytest.raises(InvalidValueError, match=r"consistency.*'lamb'.*'lam'"):

@@ -1,9 +1,6 @@
 """What plans say of a noise, and its scales beside a run."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from smoothcert.runs.statement import PlanStatement, save_sigmas
 from smoothcert.smoothing.search.base import SEARCHES
 
 
-def test_plans_state_the_vector_and_isotropic_plans_what_they_always_did() -> None:
+def test_plans_state_the_vector_and_isotropic_plans_what_they_always_did():
     plain = json.loads(json.dumps(CertifyPlan(Gaussian(0.5)).as_json()))
     assert list(plain)[:3] == ["noise", "sigma", "norm"]
     assert not {"sigmas_sha256", "least_sigma"} & set(plain)
@@ -39,7 +36,7 @@ def test_plans_state_the_vector_and_isotropic_plans_what_they_always_did() -> No
     assert CertifyPlan(DiagonalUniform(np.ones(3))).as_json()["norm"] == "l1"
 
 
-def test_another_shape_is_refused_before_any_vote() -> None:
+def test_another_shape_is_refused_before_any_vote():
     asked = []
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -54,13 +51,13 @@ def test_another_shape_is_refused_before_any_vote() -> None:
     assert asked == []
 
 
-def test_a_search_for_one_sigma_is_refused() -> None:
+def test_a_search_for_one_sigma_is_refused():
     search = SEARCHES["ladder"]()  # type: ignore[call-arg]
     with pytest.raises(InvalidValueError, match="diagonal-gaussian"):
         CertifyPlan(DiagonalGaussian(np.ones(3)), search=search)
 
 
-def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path: Path) -> None:
+def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path):
     noise = DiagonalUniform(np.array([[0.1, 1 / 3]]))
     save_sigmas(tmp_path, Gaussian(1.0))
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """The sampler gives each number what a 58-bit uniform integer gives among the thresholds."""
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_right
 from fractions import Fraction
@@ -43,7 +41,7 @@ def packed(prefixes: list[int]) -> NDArray[np.uint64]:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [normal_thresholds, uniform_thresholds])
-def test_prefix_and_rest_are_read_as_one_number(make: object, dtype: type) -> None:
+def test_prefix_and_rest_are_read_as_one_number(make, dtype):
     thresholds = make(Fraction(255, 2))  # type: ignore[operator]
     rng = np.random.default_rng(0)
     rest = BITS - 16
@@ -67,7 +65,7 @@ def _cached(thresholds: Thresholds) -> CellSampler:
     return _samplers[key]
 
 
-def test_every_number_is_an_independent_draw_of_the_distribution() -> None:
+def test_every_number_is_an_independent_draw_of_the_distribution():
     thresholds = normal_thresholds(Fraction(64))
     out = np.empty((1000, 211), np.float32)
     CellSampler([thresholds]).draw(out, np.random.SFC64(5))
@@ -85,7 +83,7 @@ def test_every_number_is_an_independent_draw_of_the_distribution() -> None:
         assert abs(np.corrcoef(flat[:-lag], flat[lag:])[0, 1]) < 5 / np.sqrt(flat.size)
 
 
-def test_each_coordinate_has_its_own_table() -> None:
+def test_each_coordinate_has_its_own_table():
     ratios = [Fraction(64), Fraction(90), Fraction(120)]
     tables = [normal_thresholds(ratio) for ratio in ratios]
     which = np.array([[0, 1, 2], [2, 1, 0]])
@@ -99,7 +97,7 @@ def test_each_coordinate_has_its_own_table() -> None:
     assert np.abs(correlations).max() < 5 / np.sqrt(20_000)
 
 
-def test_both_types_get_the_same_numbers() -> None:
+def test_both_types_get_the_same_numbers():
     single, double = np.empty((7, 31), np.float32), np.empty((7, 31), np.float64)
     sampler = CellSampler([normal_thresholds(Fraction(64))])
     sampler.draw(single, np.random.SFC64(1))
@@ -107,13 +105,13 @@ def test_both_types_get_the_same_numbers() -> None:
     assert np.array_equal(single, double)
 
 
-def test_more_tables_than_bits_are_refused() -> None:
+def test_more_tables_than_bits_are_refused():
     table = uniform_thresholds(Fraction(64))
     with pytest.raises(ValueError, match=r"\b64\b.*\b65\b"):
         CellSampler([table] * (MOST_TABLES + 1), np.zeros(3, np.intp))
 
 
-def test_reach_is_never_exceeded() -> None:
+def test_reach_is_never_exceeded():
     thresholds = normal_thresholds(Fraction(64))
     sampler = _cached(thresholds)
     for prefix, word in ((0, 0), (2**16 - 1, 2**64 - 1)):
@@ -131,7 +129,7 @@ def test_reach_is_never_exceeded() -> None:
         ([Fraction(255, 3), Fraction(1900)], 90, "fced8a553065436a"),
     ],
 )
-def test_the_bits_of_a_stream_never_change(ratios: list[Fraction], rows: int, digest: str) -> None:
+def test_the_bits_of_a_stream_never_change(ratios, rows, digest):
     """Runs are continued and verified by casting votes again: other numbers would need another stream version."""
     which = None if len(ratios) == 1 else np.arange(784) % len(ratios)
     sampler = CellSampler([normal_thresholds(ratio) for ratio in ratios], which)

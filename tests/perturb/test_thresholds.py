@@ -1,7 +1,5 @@
 """Thresholds are the true probabilities rounded to 2⁻⁵⁸, by 50-digit arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
@@ -10,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from smoothcert.perturb.sampler import BITS, Thresholds, normal_thresholds, uniform_thresholds
+from smoothcert.perturb.sampler import BITS, normal_thresholds, uniform_thresholds
 
 RATIOS = [Fraction(64), Fraction(255, 2), Fraction(255), Fraction(0.12) * 510, Fraction(0.3) * 2**9]
 RATIOS.append(Fraction(2048))
@@ -37,9 +35,7 @@ KINDS = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @KINDS
-def test_each_threshold_is_the_nearest_multiple(
-    make: Callable[[Fraction], Thresholds], cdf: Callable[[mpmath.mpf], mpmath.mpf], ratio: Fraction
-) -> None:
+def test_each_threshold_is_the_nearest_multiple(make, cdf, ratio):
     found = make(ratio)
     half = len(found) // 2
     assert len(found) == 2 * half
@@ -56,9 +52,7 @@ def test_each_threshold_is_the_nearest_multiple(
 
 
 @KINDS
-def test_the_distance_from_the_true_distribution_is_within_the_bound(
-    make: Callable[[Fraction], Thresholds], cdf: Callable[[mpmath.mpf], mpmath.mpf]
-) -> None:
+def test_the_distance_from_the_true_distribution_is_within_the_bound(make, cdf):
     """Total variation of one coordinate, cell by cell and tails included, against (2⌈10ρ⌉ + 3)·2⁻⁵⁸."""
     for ratio in (Fraction(64), Fraction(0.17) * 510):
         found = [0, *(int(t) for t in make(ratio)), 2**BITS]

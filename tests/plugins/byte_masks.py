@@ -5,8 +5,6 @@ then both noisy inputs are the same. So no probability moves by more than 1 − 
 p_A − p_B > 2·(1 − β^d).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

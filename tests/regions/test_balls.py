@@ -1,7 +1,5 @@
 """Ball geometry in two norms, with random points as witnesses."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -18,7 +16,7 @@ BALLS = pytest.mark.parametrize("kind", [L1Ball, L2Ball])
 
 
 @BALLS
-def test_contains_and_distance_along_an_axis(kind: Kind) -> None:
+def test_contains_and_distance_along_an_axis(kind):
     ball = kind(np.zeros((2, 2)), 1.0)
     inside, outside = np.zeros((2, 2)), np.zeros((2, 2))
     inside[0, 1], outside[0, 1] = 0.9, 1.5
@@ -28,14 +26,14 @@ def test_contains_and_distance_along_an_axis(kind: Kind) -> None:
     assert ball.distance(outside) == pytest.approx(0.5)
 
 
-def test_the_two_norms_differ_off_axis() -> None:
+def test_the_two_norms_differ_off_axis():
     point = np.array([0.6, 0.6])
     assert L2Ball(np.zeros(2), 1.0).contains(point)
     assert not L1Ball(np.zeros(2), 1.0).contains(point)
 
 
 @BALLS
-def test_the_boundary_is_never_claimed(kind: Kind) -> None:
+def test_the_boundary_is_never_claimed(kind):
     ball = kind(np.zeros(1000), 0.3)
     edge = np.zeros(1000)
     for inside, first in ((False, 0.3), (False, math.nextafter(0.3, 0)), (True, 0.3 * (1 - 1e-12))):
@@ -45,9 +43,7 @@ def test_the_boundary_is_never_claimed(kind: Kind) -> None:
 
 @BALLS
 @given(seed=st.integers(0, 2**32 - 1), radius=st.floats(0.1, 5), size=st.integers(1, 40))
-def test_largest_inside_lies_inside_and_largest_outside_is_apart(
-    kind: Kind, seed: int, radius: float, size: int
-) -> None:
+def test_largest_inside_lies_inside_and_largest_outside_is_apart(kind, seed, radius, size):
     rng = np.random.default_rng(seed)
     ball = kind(rng.normal(size=size), radius)
     center = rng.normal(size=size)
@@ -67,9 +63,7 @@ def test_largest_inside_lies_inside_and_largest_outside_is_apart(
 
 @BALLS
 @given(seed=st.integers(0, 2**32 - 1), radius=st.floats(0.1, 5), size=st.integers(1, 40))
-def test_no_rounding_makes_balls_overlap_or_stick_out(
-    kind: Kind, seed: int, radius: float, size: int
-) -> None:
+def test_no_rounding_makes_balls_overlap_or_stick_out(kind, seed, radius, size):
     """Exactly, in rational numbers: not even by the last place of a float."""
     rng = np.random.default_rng(seed)
     ball, center = kind(rng.normal(size=size), radius), rng.normal(size=size)
@@ -85,7 +79,7 @@ def test_no_rounding_makes_balls_overlap_or_stick_out(
 
 
 @BALLS
-def test_bad_balls_are_refused(kind: Kind) -> None:
+def test_bad_balls_are_refused(kind):
     with pytest.raises(InvalidValueError, match=r"radius.*\b0\.0"):
         kind(np.zeros(2), 0.0)
     with pytest.raises(InvalidValueError, match="center"):
@@ -95,7 +89,7 @@ def test_bad_balls_are_refused(kind: Kind) -> None:
 
 
 @BALLS
-def test_the_center_is_a_copy_nobody_can_change(kind: Kind) -> None:
+def test_the_center_is_a_copy_nobody_can_change(kind):
     center = np.zeros(2)
     ball = kind(center, 1.0)
     center[0] = 5.0
@@ -106,7 +100,7 @@ def test_the_center_is_a_copy_nobody_can_change(kind: Kind) -> None:
 
 @BALLS
 @given(seed=st.integers(0, 2**32 - 1), radius=st.floats(1e-3, 1e3), size=st.integers(1, 200))
-def test_every_float_in_the_core_is_claimed(kind: Kind, seed: int, radius: float, size: int) -> None:
+def test_every_float_in_the_core_is_claimed(kind, seed, radius, size):
     rng = np.random.default_rng(seed)
     ball = kind(rng.normal(size=size), radius)
     core = ball.core()

@@ -1,7 +1,5 @@
 """Ellipsoid geometry; with equal axes it is the ball's."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,7 +12,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.regions.bodies import Ellipsoid, L2Ball
 
 
-def test_contains_on_each_axis() -> None:
+def test_contains_on_each_axis():
     body = Ellipsoid(np.zeros(2), np.array([2.0, 0.5]))
     assert body.contains([1.9, 0.0])
     assert not body.contains([0.0, 0.6])
@@ -22,7 +20,7 @@ def test_contains_on_each_axis() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 20))
-def test_equal_axes_give_the_ball(seed: int, size: int) -> None:
+def test_equal_axes_give_the_ball(seed, size):
     rng = np.random.default_rng(seed)
     center, point, radius = rng.normal(size=size), rng.normal(size=size) * 3, float(rng.uniform(0.2, 2))
     body, ball = Ellipsoid(center, np.full(size, radius)), L2Ball(center, radius)
@@ -32,7 +30,7 @@ def test_equal_axes_give_the_ball(seed: int, size: int) -> None:
     assert body.log_volume() == pytest.approx(ball.log_volume())
 
 
-def test_distance_agrees_with_a_general_optimiser_and_never_exceeds_it() -> None:
+def test_distance_agrees_with_a_general_optimiser_and_never_exceeds_it():
     rng = np.random.default_rng(5)
     for _ in range(10):
         axes, point = rng.uniform(0.3, 2, size=3), rng.normal(size=3) * 4
@@ -48,7 +46,7 @@ def test_distance_agrees_with_a_general_optimiser_and_never_exceeds_it() -> None
 
 
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 20))
-def test_largest_inside_and_outside_by_witnesses(seed: int, size: int) -> None:
+def test_largest_inside_and_outside_by_witnesses(seed, size):
     rng = np.random.default_rng(seed)
     body = Ellipsoid(rng.normal(size=size), rng.uniform(0.2, 3, size=size))
     center = body.center + rng.normal(size=size) * body.semi_axes * rng.uniform(0, 1)
@@ -62,7 +60,7 @@ def test_largest_inside_and_outside_by_witnesses(seed: int, size: int) -> None:
         assert (np.linalg.norm((point - body.center) / body.semi_axes) < 1) == (gauge < 1)
 
 
-def test_bad_ellipsoids_are_refused() -> None:
+def test_bad_ellipsoids_are_refused():
     with pytest.raises(InvalidValueError, match=r"\(3,\).*\(2,\)"):
         Ellipsoid(np.zeros(2), np.ones(3))
     with pytest.raises(InvalidValueError, match=r"\b0\.0"):

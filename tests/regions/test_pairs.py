@@ -1,8 +1,6 @@
 """Bodies of different shapes: nothing is claimed that a witness contradicts, and next to nothing is given away."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -43,9 +41,7 @@ def pairs(kind: Kind, count: int, seed: int, largest: int = 20) -> Iterator[tupl
 @pytest.mark.parametrize(
     ("library", "witness"), [(outside_scale, most_outside), (inside_scale, most_inside)], ids=["out", "in"]
 )
-def test_ellipsoids_against_witnesses(
-    library: Callable[..., float], witness: Callable[[GaugeBody, GaugeBody], float]
-) -> None:
+def test_ellipsoids_against_witnesses(library, witness):
     proper = 0
     for fixed, other in pairs(Ellipsoid, 1000, seed=1):
         scale, most = library(*seen(fixed, other), 2), witness(fixed, other)
@@ -58,9 +54,7 @@ def test_ellipsoids_against_witnesses(
 @pytest.mark.parametrize(
     ("library", "exact"), [(outside_scale, cross_outside), (inside_scale, cross_inside)], ids=["out", "in"]
 )
-def test_cross_polytopes_against_exact_fractions(
-    library: Callable[..., float], exact: Callable[[GaugeBody, GaugeBody], Fraction]
-) -> None:
+def test_cross_polytopes_against_exact_fractions(library, exact):
     proper = 0
     for fixed, other in pairs(CrossPolytope, 800, seed=2):
         scale, most = library(*seen(fixed, other), 1), exact(fixed, other)
@@ -71,7 +65,7 @@ def test_cross_polytopes_against_exact_fractions(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_pictures_of_784_pixels(seed: int) -> None:
+def test_pictures_of_784_pixels(seed):
     rng = np.random.default_rng(seed)
     a, b = np.exp(rng.normal(size=(2, 784)))
     far, near = rng.normal(size=(2, 784)) * a * np.array([[0.2], [0.005]])
@@ -89,7 +83,7 @@ def test_pictures_of_784_pixels(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Ellipsoid, CrossPolytope])
-def test_cut_bodies_have_no_point_too_many(kind: Kind) -> None:
+def test_cut_bodies_have_no_point_too_many(kind):
     """Regions, not scales: points drawn in what is left are judged by plain gauges."""
     rng = np.random.default_rng(3)
     kept = 0
@@ -113,7 +107,7 @@ def test_cut_bodies_have_no_point_too_many(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(("stretched", "ball"), [(Ellipsoid, L2Ball), (CrossPolytope, L1Ball)])
-def test_equal_axes_give_the_balls_answers(stretched: Kind, ball: type[L2Ball] | type[L1Ball]) -> None:
+def test_equal_axes_give_the_balls_answers(stretched, ball):
     rng = np.random.default_rng(5)
     for _ in range(300):
         size = int(rng.integers(1, 20))
@@ -132,7 +126,7 @@ def test_equal_axes_give_the_balls_answers(stretched: Kind, ball: type[L2Ball] |
 
 
 @pytest.mark.parametrize("kind", [Ellipsoid, CrossPolytope])
-def test_disjoint_is_said_only_of_bodies_without_a_common_point(kind: Kind) -> None:
+def test_disjoint_is_said_only_of_bodies_without_a_common_point(kind):
     verdicts = [0, 0]
     exact = most_outside if kind is Ellipsoid else cross_outside
     for fixed, other in pairs(kind, 1000, seed=6, largest=8):
@@ -147,7 +141,7 @@ def test_disjoint_is_said_only_of_bodies_without_a_common_point(kind: Kind) -> N
     assert min(verdicts) > 100
 
 
-def test_a_second_look_agrees_with_the_first() -> None:
+def test_a_second_look_agrees_with_the_first():
     """What was cut to fit fits, up to rounding."""
     cut = 0
     for kind in (Ellipsoid, CrossPolytope):
@@ -161,7 +155,7 @@ def test_a_second_look_agrees_with_the_first() -> None:
     assert cut > 100
 
 
-def test_extreme_numbers_claim_nothing_or_the_truth() -> None:
+def test_extreme_numbers_claim_nothing_or_the_truth():
     tiny, huge = np.full(2, 1e-99), np.full(2, 1e99)
     assert Ellipsoid(np.zeros(2), tiny).outside(Ellipsoid(np.array([1e99, 0.0]), huge)) is not None
     assert Ellipsoid(np.zeros(2), huge).inside(Ellipsoid(np.array([1e90, 0.0]), tiny)) is not None
@@ -175,6 +169,6 @@ def test_extreme_numbers_claim_nothing_or_the_truth() -> None:
         assert Ellipsoid(np.zeros(2), np.full(2, axis)).outside(Ellipsoid(np.ones(2), np.ones(2))) is None
 
 
-def test_norms_do_not_mix() -> None:
+def test_norms_do_not_mix():
     with pytest.raises(InvalidValueError, match=r"l1.*l2"):
         Ellipsoid(np.zeros(2), np.ones(2)).outside(L1Ball(np.ones(2), 1.0))

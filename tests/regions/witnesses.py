@@ -1,7 +1,5 @@
 """Points that show how far a body can grow at most, found without the library's duals, in extended precision."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

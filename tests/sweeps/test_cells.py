@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from smoothcert.datasets import load
@@ -13,7 +11,7 @@ from smoothcert.sweeps import Trial, plan_cells
 COMMON = {"dataset": "digits", "epochs": 2}
 
 
-def test_every_method_at_every_sigma_from_every_seed() -> None:
+def test_every_method_at_every_sigma_from_every_seed():
     cells = plan_cells(["gaussian", "smoothmix:eta=1,steps=8"], [0.25, 0.5], [0, 1], COMMON)
     assert [(cell.method, cell.sigma, cell.seed) for cell in cells] == [
         (method, sigma, seed)
@@ -26,12 +24,12 @@ def test_every_method_at_every_sigma_from_every_seed() -> None:
     assert all(cell.recipe.plan.epochs == 2 for cell in cells)
 
 
-def test_words_and_switches_as_knobs() -> None:
+def test_words_and_switches_as_knobs():
     (cell,) = plan_cells(["smoothadv:attack=ddn,clip=false,ddn-gamma=0.1"], [0.5], [0], COMMON)
     assert cell.recipe.plan.objective == SmoothAdv(attack="ddn", clip=False, ddn_gamma=0.1)
 
 
-def test_recipes_keep_their_own_sigma_and_knobs(tmp_path) -> None:
+def test_recipes_keep_their_own_sigma_and_knobs(tmp_path):
     (tmp_path / "mine.toml").write_text(
         'dataset = "digits"\nsigma = 0.3\n[objective]\nname = "macer"\nlam = 2\n'
     )
@@ -44,7 +42,7 @@ def test_recipes_keep_their_own_sigma_and_knobs(tmp_path) -> None:
     assert plan_cells(["mnist-smoothmix-1.0"], [0.5], [0], {})[0].sigma == 0.5
 
 
-def test_a_recipe_with_other_knobs_and_fields_of_the_plan() -> None:
+def test_a_recipe_with_other_knobs_and_fields_of_the_plan():
     """MACER's Table 10: the copies change, the inputs a step don't."""
     cells = plan_cells(["mnist-macer-0.5", "mnist-macer-0.5:copies=4,weight-decay=0.1"], [], [0], {})
     plain, changed = (cell.recipe.plan for cell in cells)
@@ -57,7 +55,7 @@ def test_a_recipe_with_other_knobs_and_fields_of_the_plan() -> None:
     assert cells[1].folder == "mnist-macer-0.5-copies=4-weight-decay=0.1-sigma0.5-seed0"
 
 
-def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe() -> None:
+def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe():
     common = COMMON | {"ramps": ["lr:1"]}
     cells = plan_cells(
         ["mnist-macer-0.5", "macer:ramp=lam:0@1,copies=2", "mnist-macer-0.5:ramp=lam=1:0@10,ramp=lr=0.1:2"],
@@ -87,12 +85,12 @@ def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe() -> None:
         (["gaussian"], [0.5], [0, 0], r"gaussian-sigma0\.5-seed0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, named) -> None:
+def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, named):
     with pytest.raises(InvalidValueError, match=named):
         plan_cells(methods, sigmas, seeds, COMMON)
 
 
-def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path) -> None:
+def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path):
     pytest.importorskip("sklearn")
     fields = COMMON | {"epochs": 1, "batch_size": 64}
     (cell,) = plan_cells(["gaussian:noise=uniform"], [0.25], [0], fields)
@@ -102,12 +100,12 @@ def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path) -> N
     assert (run.manifest.plan.noise, run.norm) == ("uniform", "l1")
 
 
-def test_norms_are_not_mixed_and_nothing_is_trained_for_it() -> None:
+def test_norms_are_not_mixed_and_nothing_is_trained_for_it():
     with pytest.raises(InvalidValueError, match=r"gaussian:noise=uniform \(ℓ1\).*gaussian \(ℓ2\)"):
         plan_cells(["gaussian:noise=uniform", "gaussian"], [0.25], [0], COMMON)
 
 
-def test_a_sweep_without_noise_is_refused_before_it_trains() -> None:
+def test_a_sweep_without_noise_is_refused_before_it_trains():
     with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
         plan_cells(["gaussian"], [0.0], [0], COMMON)
 
@@ -115,6 +113,6 @@ def test_a_sweep_without_noise_is_refused_before_it_trains() -> None:
 @pytest.mark.parametrize(
     ("change", "remedy"), [("ramps=lr:3", "ramp="), ("sigma=0.5", "--sigmas"), ("seed=5", "--seeds")]
 )
-def test_what_is_set_elsewhere_is_not_thrown_away(change: str, remedy: str) -> None:
+def test_what_is_set_elsewhere_is_not_thrown_away(change, remedy):
     with pytest.raises(InvalidValueError, match=f"gaussian:{change}'.*{remedy}"):
         plan_cells([f"gaussian:{change}"], [0.25], [0], COMMON)

@@ -1,7 +1,5 @@
 """Cells side by side, or as shards: the bits of one after another, whatever is killed."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +19,6 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs.run import read_run
 from smoothcert.runs.statement import Choice
 from smoothcert.sweeps import Trial, _Job, plan_cells, run_cells
-from tests.conftest import BuildOnce
 
 pytest.importorskip("sklearn")
 
@@ -42,7 +39,7 @@ def results(out: Path) -> dict[str, tuple[str, bytes]]:
 
 
 @pytest.fixture(scope="session")
-def expected(build_once: BuildOnce) -> dict[str, tuple[str, bytes]]:
+def expected(build_once) -> dict[str, tuple[str, bytes]]:
     def one_by_one(out: Path) -> None:
         train_set, test_set = (datasets.load("digits", split) for split in ("train", "test"))
         for cell in CELLS:
@@ -85,9 +82,7 @@ def workers(kind: str) -> list[psutil.Process]:
 
 
 @pytest.mark.campaign
-def test_processes_have_the_bits_of_one_after_another_though_one_is_killed(
-    expected: dict[str, tuple[str, bytes]], tmp_path: Path
-) -> None:
+def test_processes_have_the_bits_of_one_after_another_though_one_is_killed(expected, tmp_path):
     trial = replace(TRIAL, execution=Execution(workers=2, backend="processes"))
     told: list[str] = []
     with killing(tmp_path, "spawn_main"):
@@ -97,7 +92,7 @@ def test_processes_have_the_bits_of_one_after_another_though_one_is_killed(
     assert not workers("spawn_main")
 
 
-def test_a_worker_that_dies_over_and_over_is_an_error(tmp_path: Path) -> None:
+def test_a_worker_that_dies_over_and_over_is_an_error(tmp_path):
     losses: Counter[str] = Counter()
     job = _Job(CELLS[0], TRIAL, tmp_path, str(tmp_path), 1)
     for _ in range(3):
@@ -106,9 +101,7 @@ def test_a_worker_that_dies_over_and_over_is_an_error(tmp_path: Path) -> None:
         sweeps._count_loss(losses, job, "-9")
 
 
-def test_what_a_cell_refuses_ends_the_sweep_with_its_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_cell_refuses_ends_the_sweep_with_its_message(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "_processes", lambda jobs, _: ((job, job()) for job in jobs))
     trial = replace(TRIAL, execution=Execution(workers=2, backend="processes"))
     path = CELLS[1].model(tmp_path)
@@ -120,7 +113,7 @@ def test_what_a_cell_refuses_ends_the_sweep_with_its_message(
         run_cells(CELLS, TRIAL, tmp_path)
 
 
-def test_workers_elsewhere_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_elsewhere_are_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "_ray", lambda jobs, _: ((job, ("done", "")) for job in jobs))
     with pytest.raises(RunError, match=r"gaussian-sigma0\.25-seed0/certified.*--out"):
         run_cells(CELLS, replace(TRIAL, execution=Execution(backend="ray")), tmp_path)
@@ -157,9 +150,7 @@ class _FakeRay:
         return "done", reference.job.cell.folder
 
 
-def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(tmp_path, monkeypatch):
     fake = _FakeRay()
     monkeypatch.setattr(sweeps, "require", lambda *_: fake)
     cells = plan_cells(["gaussian"], [0.25], [0, 1, 2], {"dataset": "digits"})
@@ -170,7 +161,7 @@ def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
 
 
 @pytest.mark.slow
-def test_shards_make_the_table_that_one_command_makes(tmp_path: Path) -> None:
+def test_shards_make_the_table_that_one_command_makes(tmp_path):
     words = ["sweep", "digits", "--methods", "gaussian", "consistency:lam=1", "--sigmas", "0.25"]
     words += ["--epochs", "1", "--train-inputs", "64", "--n", "100", "--every", "200", "--quiet", "--out"]
     main([*words, str(tmp_path / "whole")])
@@ -189,9 +180,7 @@ def test_shards_make_the_table_that_one_command_makes(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.filterwarnings("ignore")
-def test_on_ray_too(
-    expected: dict[str, tuple[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_ray_too(expected, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

@@ -1,7 +1,5 @@
 """Runs made by the library, one of each kind, and ways to tamper with a copy."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Intervals hold the exact value and are narrow: held against mpmath where it is hard."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from fractions import Fraction
 
@@ -27,7 +25,7 @@ def holds(interval: Interval, value: mpmath.mpf, width: float = 1e-18) -> None:
 
 
 @given(FRACTIONS, FRACTIONS)
-def test_every_operation_holds_the_exact_result(a: Fraction, b: Fraction) -> None:
+def test_every_operation_holds_the_exact_result(a, b):
     x, y = Interval.of(a), Interval.of(b)
     results = [(x + y, a + b), (x - y, a - b), (x * y, a * b), (-x, -a)]
     if b > 0:
@@ -37,7 +35,7 @@ def test_every_operation_holds_the_exact_result(a: Fraction, b: Fraction) -> Non
         assert Fraction(interval.high - interval.low) <= Fraction(1, 10**20)
 
 
-def test_functions_hold_the_exact_result() -> None:
+def test_functions_hold_the_exact_result():
     with mpmath.workdps(80):
         for value in ("1e-300", "0.5", "1", "3", "12345.678", "1e9"):
             x, wide = Interval.of(Decimal(value)), mpmath.mpf(value)
@@ -49,29 +47,29 @@ def test_functions_hold_the_exact_result() -> None:
                 holds((-x).exp(), mpmath.exp(-wide))
 
 
-def test_a_divisor_that_may_be_zero_is_refused() -> None:
+def test_a_divisor_that_may_be_zero_is_refused():
     with pytest.raises(ArithmeticError):
         Interval.of(1) / Interval(Decimal(0), Decimal(1))
 
 
-def test_pi() -> None:
+def test_pi():
     with mpmath.workdps(80):
         holds(PI, +mpmath.pi, 1e-60)
 
 
-def test_factorials_on_both_sides_of_where_the_series_begins() -> None:
+def test_factorials_on_both_sides_of_where_the_series_begins():
     with mpmath.workdps(90):
         for n in (2, 17, 255, 256, 257, 1000, 10**6, 10**12):
             holds(ln_factorial(n), mpmath.loggamma(n + 1), 1e-50)
 
 
-def test_the_normal_tail() -> None:
+def test_the_normal_tail():
     with mpmath.workdps(90):
         for x in ("0", "1e-20", "0.1", "1", "5", "9.5"):
             holds(upper_tail(Decimal(x)), mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2)
 
 
-def test_the_normal_quantile() -> None:
+def test_the_normal_quantile():
     near_the_ends = ("1e-40", "1e-15", "0.001", "0.9", "0.9999999999999999")
     with mpmath.workdps(90):
         for p in (*near_the_ends, "0.3", "0.4999999999999999", "0.50000000000000001"):
@@ -80,7 +78,7 @@ def test_the_normal_quantile() -> None:
             assert found.high - found.low <= abs(found.low) * Decimal("1e-15"), p
 
 
-def test_the_normal_quantile_of_a_half_is_zero() -> None:
+def test_the_normal_quantile_of_a_half_is_zero():
     found = quantile(Interval.of(Fraction(1, 2)))
     assert found.low == found.high == 0
 
@@ -93,7 +91,7 @@ HARD = [
 ]
 
 
-def test_the_clopper_pearson_bound_has_the_tail_alpha() -> None:
+def test_the_clopper_pearson_bound_has_the_tail_alpha():
     for case in HARD:
         k, n, alpha = case
         found = clopper_pearson_lower(k, n, Fraction(alpha))
@@ -110,19 +108,19 @@ def tail_of(k: int, n: int, p: mpmath.mpf) -> mpmath.mpf:
     return mpmath.fsum(mpmath.binomial(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
 
 
-def test_no_votes_bound_nothing() -> None:
+def test_no_votes_bound_nothing():
     assert clopper_pearson_lower(0, 10, Fraction(1, 2)).high == 0
     assert mixture_lower(0, 10, Fraction(1, 2)).high == 0
 
 
-def test_the_binomial_tail_on_both_sides_of_the_mean() -> None:
+def test_the_binomial_tail_on_both_sides_of_the_mean():
     thousands = ((600, 1000, "0.55"), (600, 1000, "0.65"), (990, 1000, "0.97"), (5, 1000, "0.001"))
     with mpmath.workdps(80):
         for k, n, p in (*thousands, (1, 10, "1e-200"), (10, 10, "0.9")):
             holds(tail_at_least(k, n, Decimal(p)), tail_of(k, n, mpmath.mpf(p)), 1e-22)
 
 
-def test_the_binomial_tail_of_many_votes() -> None:
+def test_the_binomial_tail_of_many_votes():
     """Held against the shorter side, term by term."""
     with mpmath.workdps(60):
         for k, n, p in ((99_950, 10**5, "0.999"), (100, 10**5, "0.0005"), (999_990, 10**6, "0.99995")):
@@ -132,7 +130,7 @@ def test_the_binomial_tail_of_many_votes() -> None:
             holds(tail_at_least(k, n, Decimal(p)), terms if n - k < k else 1 - terms, 1e-22)
 
 
-def test_the_mixture_is_refuted_at_its_bound() -> None:
+def test_the_mixture_is_refuted_at_its_bound():
     for case in HARD:
         k, n, alpha = case
         found = mixture_lower(k, n, Fraction(alpha))

@@ -1,7 +1,5 @@
 """Exact bounds, held against the library's from outside: those may be looser by their rounding, never tighter."""
 
-from __future__ import annotations
-
 import itertools
 from decimal import Decimal
 from fractions import Fraction
@@ -44,26 +42,22 @@ def check(name: str, *case: Any, **options: Any) -> None:
     assert Decimal(library.upper) <= most, (name, *case)
 
 
-def test_hard_bounds() -> None:
+def test_hard_bounds():
     thousands = [(1000, 0, 0), (999, 1, 0), (0, 1000, 0), (500, 500, 0), (400, 300, 300), (1, 998, 1)]
     many = [*thousands, (100_000, 0), (99_990, 10), (10**6, 0)]
     for name, counts, alpha in itertools.product(HARD, many, (0.001, 0.5, 0.999)):
         check(name, counts, alpha)
 
 
-def test_hopeless_levels() -> None:
+def test_hopeless_levels():
     many = [(1000, 0, 0), (900, 50, 50), (10**6, 0), (999_999, 1)]
     for name, counts in itertools.product(("mixture", "mixture-top-two", "mixture-two-class"), many):
         check(name, counts, 1e-300)
 
 
 @settings(max_examples=60)
-@given(
-    st.sampled_from(HARD),
-    st.lists(st.integers(0, 1000), min_size=2, max_size=5),
-    st.floats(1e-12, 0.9),
-)
-def test_hard_bounds_of_any_counts(name: str, counts: list[int], alpha: float) -> None:
+@given(st.sampled_from(HARD), st.lists(st.integers(0, 1000), min_size=2, max_size=5), st.floats(1e-12, 0.9))
+def test_hard_bounds_of_any_counts(name, counts, alpha):
     if BOUNDS[name].looks:
         counts = [100 * count // (sum(counts) or 1) for count in counts]
         counts[0] += 100 - sum(counts)
@@ -71,7 +65,7 @@ def test_hard_bounds_of_any_counts(name: str, counts: list[int], alpha: float) -
         check(name, tuple(counts), alpha)
 
 
-def test_soft_bounds() -> None:
+def test_soft_bounds():
     shares = (0, 1, SOFT_UNIT // 2, SOFT_UNIT - 1, SOFT_UNIT)
     for name, share, alpha, n in itertools.product(
         ("hoeffding", "bernstein"), shares, (1e-300, 0.001, 0.999), (1, 2, 1000, 10**6)
@@ -79,7 +73,7 @@ def test_soft_bounds() -> None:
         check(name, (n, 0), alpha, (share * n, (SOFT_UNIT - share) * n), spread=n)
 
 
-def test_looks_are_the_librarys() -> None:
+def test_looks_are_the_librarys():
     known = [look(k) for k in range(60)]
     for k, n in enumerate(known):
         assert is_look(n)
@@ -88,7 +82,7 @@ def test_looks_are_the_librarys() -> None:
     assert not any(is_look(n) for n in (*range(100), 101, 132, 134, 999, 1001, 10**6 + 1))
 
 
-def test_no_votes_say_nothing_and_other_looks_are_refused() -> None:
+def test_no_votes_say_nothing_and_other_looks_are_refused():
     nothing = bounds_of("looks", Votes(0, 0, "estimation", 0, (0, 0)), 0, Fraction(1, 1000))
     assert (nothing.lower.high, nothing.upper.low) == (0, 1)
     with pytest.raises(UnreadableError, match=r"\b101\b"):

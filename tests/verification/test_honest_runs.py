@@ -1,9 +1,5 @@
 """Runs of every kind that the library makes are verified, to the last record."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from smoothcert.bounds.base import BOUNDS
@@ -36,7 +32,7 @@ from tests.verification.runs import (
 )
 
 
-def test_every_bound_of_the_library_is_known_with_what_it_needs() -> None:
+def test_every_bound_of_the_library_is_known_with_what_it_needs():
     assert sorted(bounds.BOUNDS) == BOUNDS.names()
     for name, kind in bounds.BOUNDS.items():
         assert (kind.votes, kind.anytime) == (BOUNDS[name].votes, BOUNDS[name].anytime)
@@ -45,13 +41,13 @@ def test_every_bound_of_the_library_is_known_with_what_it_needs() -> None:
 
 @pytest.mark.parametrize("bound", BOUNDS.names())
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-def test_bounds(tmp_path: Path, bound: str, noise: str) -> None:
+def test_bounds(tmp_path, bound, noise):
     model = scores if BOUNDS[bound].votes == "soft" else bands
     verified(certified(tmp_path / "run", model, bound=bound, noise=noise))
 
 
 @pytest.mark.parametrize("kind", list(STRETCHED))
-def test_a_scale_for_each_dimension(tmp_path: Path, kind: str) -> None:
+def test_a_scale_for_each_dimension(tmp_path, kind):
     verified(stretched(tmp_path / "run", kind))
 
 
@@ -59,28 +55,28 @@ def test_a_scale_for_each_dimension(tmp_path: Path, kind: str) -> None:
     "stop",
     ["decide:0.3", "grid:0,0.25,0.5", "gain:5%", "abstain", "wrong", "pilot:5%,200", "total:12000,100"],
 )
-def test_stopping_rules(tmp_path: Path, stop: str) -> None:
+def test_stopping_rules(tmp_path, stop):
     verified(certified(tmp_path / "run", stop=(stop,)))
 
 
-def test_stopping_at_looks(tmp_path: Path) -> None:
+def test_stopping_at_looks(tmp_path):
     verified(certified(tmp_path / "run", stop=("decide:0.2", "wrong"), bound="looks-two-class"))
 
 
 @pytest.mark.parametrize("name", SEARCHES.names())
-def test_a_sigma_for_each_input(tmp_path: Path, name: str) -> None:
+def test_a_sigma_for_each_input(tmp_path, name):
     knobs = {"steps": 5} if name in ("gradient", "ellipsoid") else {}
     verified(certified(tmp_path / "run", Linear(), search=SEARCHES[name](**knobs)))
 
 
-def test_ellipsoids_found_for_single_inputs_are_read_from_their_files(tmp_path: Path) -> None:
+def test_ellipsoids_found_for_single_inputs_are_read_from_their_files(tmp_path):
     run = certified(tmp_path / "run", Linear(), search=EllipsoidSearch(steps=30))
     assert any((run / "sigmas").iterdir())
     verified(run)
 
 
 @pytest.mark.parametrize(("bound", "alpha"), [("clopper-pearson", 0.01), ("mixture", 0.3), (None, None)])
-def test_recertified_runs(tmp_path: Path, bound: str | None, alpha: float | None) -> None:
+def test_recertified_runs(tmp_path, bound, alpha):
     run = read_run(certified(tmp_path / "run"))
     recertify(run, tmp_path / "new", bound=bound, alpha=alpha)
     verified(tmp_path / "new")
@@ -89,14 +85,14 @@ def test_recertified_runs(tmp_path: Path, bound: str | None, alpha: float | None
     assert any("α" in text for text in again - first), "how they were chosen must be believed"
 
 
-def test_soft_votes_recertified_as_hard_ones(tmp_path: Path) -> None:
+def test_soft_votes_recertified_as_hard_ones(tmp_path):
     recertify(
         read_run(certified(tmp_path / "run", scores, bound="bernstein")), tmp_path / "new", bound="two-class"
     )
     verified(tmp_path / "new")
 
 
-def test_a_memorys_answers_are_told_apart(tmp_path: Path) -> None:
+def test_a_memorys_answers_are_told_apart(tmp_path):
     run = read_run(certified(tmp_path / "run"))
     remember(run, dataset(), tmp_path / "memory", tmp_path / "new")
     report = verify_run(tmp_path / "new").report
@@ -108,7 +104,7 @@ def test_a_memorys_answers_are_told_apart(tmp_path: Path) -> None:
     assert any(str(report.records - report.recomputed) in numbers(text) for text in report.believed)
 
 
-def test_a_memorys_ellipsoids_must_be_believed(tmp_path: Path) -> None:
+def test_a_memorys_ellipsoids_must_be_believed(tmp_path):
     data = whole_points()
     run = read_run(certified(tmp_path / "run", Linear(), data=data, search=EllipsoidSearch(steps=30)))
     assert any(record.volume_radius is not None for record in run.records)
@@ -118,7 +114,7 @@ def test_a_memorys_ellipsoids_must_be_believed(tmp_path: Path) -> None:
     assert report.recomputed < report.records
 
 
-def test_an_imported_log_holds_nothing_to_recompute(tmp_path: Path) -> None:
+def test_an_imported_log_holds_nothing_to_recompute(tmp_path):
     plan = {"noise": "gaussian", "sigma": 0.5, "norm": "l2"} | dict.fromkeys(("bound", "n0", "n", "alpha"))
     create_run(tmp_path / "run", Manifest.of("import", plan, {}, {}), [Record(0, 1, 1, 0.5, 0.5, 0.1)])
     report = verify_run(tmp_path / "run").report
@@ -128,7 +124,7 @@ def test_an_imported_log_holds_nothing_to_recompute(tmp_path: Path) -> None:
     assert report.believed
 
 
-def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path):
     run = certified(tmp_path / "run")
     forget(run, range(3, INPUTS))
     report = verify_run(run).report
@@ -144,7 +140,7 @@ def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path: Path) -> None
     assert "--max" in report.notes[0]
 
 
-def test_a_run_limited_by_max_is_finished_and_says_so(tmp_path: Path) -> None:
+def test_a_run_limited_by_max_is_finished_and_says_so(tmp_path):
     run = certified(tmp_path / "run", most=3)
     report = verify_run(run).report
     assert (report.holds, report.finished, report.expected) == (True, True, 3)
@@ -157,7 +153,7 @@ def test_a_run_limited_by_max_is_finished_and_says_so(tmp_path: Path) -> None:
     assert numbers(report.notes[1]) == ["2", "3"]
 
 
-def test_many_classes_and_abstentions(tmp_path: Path) -> None:
+def test_many_classes_and_abstentions(tmp_path):
     """Counts of every size, also below one half, where two-class certifies and others abstain."""
     for bound in ("top-two", "two-class", "mixture-top-two", "clopper-pearson", "looks-top-two"):
         plan = CertifyPlan(Gaussian(0.5), bound, n0=10, n=1000, alpha=0.001, seed=0).for_shape((1,))
@@ -175,7 +171,7 @@ def test_many_classes_and_abstentions(tmp_path: Path) -> None:
         assert 0 < sum(record.abstained for record in records) < len(records)
 
 
-def test_verification_changes_nothing_in_the_run(tmp_path: Path) -> None:
+def test_verification_changes_nothing_in_the_run(tmp_path):
     run = certified(tmp_path / "run", most=3)
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
     run.chmod(0o555)

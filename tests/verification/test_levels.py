@@ -1,7 +1,5 @@
 """Runs with σ levels: honest ones are verified to the last record, and whoever changes one is found out."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -18,33 +16,24 @@ from smoothcert.runs.side_files import read_evidence
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert_verify import RunError, levels, verify_run
 from tests.levelled_runs import INPUTS, certified, edit_line, lines, write_lines
-from tests.verification.runs import (
-    column,
-    copied,
-    edit_plan,
-    edit_record,
-    figures,
-    messages,
-    says,
-    verified,
-)
+from tests.verification.runs import column, copied, edit_plan, edit_record, figures, messages, says, verified
 
 AT_HOME, BY_LEVEL, BY_CHOOSER, ABSTAINS = 0, 1, 7, 8
 """What keeps the radius of these inputs from being larger; the last is too close to the border between classes."""
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest(tmp_path_factory) -> Path:
     return certified(tmp_path_factory.mktemp("honest") / "run")
 
 
 @pytest.fixture
-def run(honest: Path, tmp_path: Path) -> Path:
+def run(honest, tmp_path) -> Path:
     """A copy to tamper with."""
     return copied(honest, tmp_path / "run")
 
 
-def test_an_honest_run_and_what_it_verifies(honest: Path) -> None:
+def test_an_honest_run_and_what_it_verifies(honest):
     verified(honest, INPUTS)
     report = verify_run(honest).report
     stated = read_run(honest).manifest.plan.chooser
@@ -72,18 +61,18 @@ def test_an_honest_run_and_what_it_verifies(honest: Path) -> None:
         {"chosen": StatisticChooser("energy", (1.5, 4.0)), "sigmas": (0.25, 0.5, 1.0), "seed": 2**63 - 1},
     ],
 )
-def test_every_kind_of_plan(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_every_kind_of_plan(tmp_path, options):
     verified(certified(tmp_path / "run", **options), INPUTS)
 
 
-def test_its_own_seeds_are_those_of_the_library() -> None:
+def test_its_own_seeds_are_those_of_the_library():
     for stage in ("chooser", "level 0", "level 12"):
         for seed in (0, 7, 2**63 - 1):
             assert levels.stage_seed(seed, stage) == stage_seed(seed, stage)
 
 
 @pytest.mark.parametrize("victim", [AT_HOME, BY_LEVEL, BY_CHOOSER])
-def test_a_radius_is_the_exact_one_whatever_limits_it(run: Path, victim: int) -> None:
+def test_a_radius_is_the_exact_one_whatever_limits_it(run, victim):
     radius = column(run, victim, "radius")
     edit_record(run, victim, radius=radius * (1 + 1e-9))
     found = messages(run)
@@ -97,7 +86,7 @@ def test_a_radius_is_the_exact_one_whatever_limits_it(run: Path, victim: int) ->
     assert messages(run) == {}
 
 
-def test_a_home_radius_claimed_where_a_level_or_the_chooser_limits_it(honest: Path, run: Path) -> None:
+def test_a_home_radius_claimed_where_a_level_or_the_chooser_limits_it(honest, run):
     """As if the run were one of its home levels alone."""
     plan = CertifyPlan.from_statement(read_run(honest).manifest.plan, honest)
     for victim in (BY_LEVEL, BY_CHOOSER):
@@ -122,7 +111,7 @@ def less_sure(votes: dict[str, Any]) -> None:
     counts[least] += 20
 
 
-def test_a_reach_raised_by_edited_votes(run: Path) -> None:
+def test_a_reach_raised_by_edited_votes(run):
     edit_line(run, BY_CHOOSER, lambda line: less_sure(line["chooser"]))
     assert list(messages(run)) == [BY_CHOOSER]
     assert says(messages(run)[BY_CHOOSER], operator.gt)
@@ -130,7 +119,7 @@ def test_a_reach_raised_by_edited_votes(run: Path) -> None:
     assert list(messages(run)) == [BY_CHOOSER]
 
 
-def test_a_level_that_was_left_out(run: Path) -> None:
+def test_a_level_that_was_left_out(run):
     """The radius as it is, or the one that is left without that level: neither follows."""
     level = lines(run)[BY_LEVEL]["votes"][1]["level"]
     edit_line(run, BY_LEVEL, lambda line: line["votes"].pop(1))
@@ -139,7 +128,7 @@ def test_a_level_that_was_left_out(run: Path) -> None:
     assert says(messages(run)[BY_LEVEL], rf"level {level}\b")
 
 
-def test_votes_of_the_chooser_that_were_left_out(run: Path) -> None:
+def test_votes_of_the_chooser_that_were_left_out(run):
     edit_line(run, BY_CHOOSER, lambda line: line.update(chooser=None))
     stated, exact = figures(messages(run)[BY_CHOOSER])
     assert stated > exact
@@ -189,14 +178,14 @@ SEEDS = {stage: stage_seed(0, stage) for stage in ("level 0", "level 1", "choose
         (lambda line: line["chooser"].update(counts="all"), r"levels\.jsonl"),
     ],
 )
-def test_changed_lines(run: Path, change: Callable[[dict[str, Any]], None], told: str) -> None:
+def test_changed_lines(run, change, told):
     edit_line(run, BY_LEVEL, change)
     found = messages(run)
     assert list(found) == [BY_LEVEL]
     assert says(found[BY_LEVEL], told)
 
 
-def test_a_line_that_was_removed_or_swapped(run: Path) -> None:
+def test_a_line_that_was_removed_or_swapped(run):
     kept = lines(run)
     removed = kept.pop(BY_CHOOSER)
     write_lines(run, kept)
@@ -208,7 +197,7 @@ def test_a_line_that_was_removed_or_swapped(run: Path) -> None:
     assert set(messages(run)) == set(range(INPUTS))
 
 
-def test_a_home_changed_in_line_and_record(run: Path) -> None:
+def test_a_home_changed_in_line_and_record(run):
     """A level that certifies more in the place of the one that the chooser gave."""
 
     def moved(line: dict[str, Any]) -> None:
@@ -230,7 +219,7 @@ def test_a_home_changed_in_line_and_record(run: Path) -> None:
     assert says(messages(run)[victim], r"levels\.jsonl.*\b2\b.*\b1\b")
 
 
-def test_another_sigma_than_its_levels(run: Path) -> None:
+def test_another_sigma_than_its_levels(run):
     edit_record(run, AT_HOME, sigma=1.0)
     assert says(messages(run)[AT_HOME], r"1\.0.*level 0\b.*0\.25")
 
@@ -253,24 +242,24 @@ def of_chooser(run: Path, **fields: Any) -> dict[str, Any]:
         ({"chooser": {"bound": "clopper-pearson"}}, "'clopper-pearson'.*mixture"),
     ],
 )
-def test_levels_and_choosers_that_contradict_the_plan(run: Path, fields: dict[str, Any], told: str) -> None:
+def test_levels_and_choosers_that_contradict_the_plan(run, fields, told):
     edit_plan(run, **fields | of_chooser(run, **fields.get("chooser", {})))
     assert says(messages(run)[None], told)
 
 
-def test_another_alpha_with_its_right_share(run: Path) -> None:
+def test_another_alpha_with_its_right_share(run):
     edit_plan(run, alpha=0.0001, **of_chooser(run, alpha=0.0001 / 32))
     found = messages(run)
     assert None not in found
     assert set(found) == set(range(INPUTS)) - {ABSTAINS}
 
 
-def test_a_chooser_of_another_sigma(run: Path) -> None:
+def test_a_chooser_of_another_sigma(run):
     edit_plan(run, **of_chooser(run, sigma=0.9))
     assert says(messages(run)[BY_CHOOSER], operator.gt)
 
 
-def test_a_constant_chooser_stated_for_a_run_that_had_another(run: Path) -> None:
+def test_a_constant_chooser_stated_for_a_run_that_had_another(run):
     edit_plan(run, chooser={"constant": 1})
     found = messages(run)
     assert set(found) == set(range(INPUTS))
@@ -279,7 +268,7 @@ def test_a_constant_chooser_stated_for_a_run_that_had_another(run: Path) -> None
     assert says(messages(run)[None], r"constant.*\b3\b")
 
 
-def test_levels_that_are_hidden(run: Path) -> None:
+def test_levels_that_are_hidden(run):
     """Without its levels the plan is of one σ, and no vote is of its streams."""
     path = run / "run.json"
     content = json.loads(path.read_text())
@@ -303,7 +292,7 @@ def test_levels_that_are_hidden(run: Path) -> None:
         {"chooser": {"sigma": 1.0, "n0": 1, "n": 1}},
     ],
 )
-def test_levels_that_make_no_sense_are_unreadable(run: Path, fields: dict[str, Any]) -> None:
+def test_levels_that_make_no_sense_are_unreadable(run, fields):
     edit_plan(run, **fields)
     with pytest.raises(RunError):
         verify_run(run)

@@ -1,7 +1,5 @@
 """Logs keep no votes: radii that their own statement rules out are found, and those that printing explains are not."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -32,7 +30,7 @@ def imported(folder: Path, radii: list[str], *words: str) -> Path:
 STATED = ["--sigma", "0.25", "--bound", "clopper-pearson", "--n", "100", "--alpha", "0.001"]
 
 
-def test_a_radius_above_what_n_and_alpha_allow(tmp_path: Path) -> None:
+def test_a_radius_above_what_n_and_alpha_allow(tmp_path):
     run = imported(tmp_path, ["0.37", "0.5", "0.1"], *STATED)
     found = messages(run)
     assert list(found) == [1]
@@ -42,14 +40,14 @@ def test_a_radius_above_what_n_and_alpha_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["--bound", "--n", "--alpha"])
-def test_without_a_whole_plan_no_radius_is_impossible(tmp_path: Path, missing: str) -> None:
+def test_without_a_whole_plan_no_radius_is_impossible(tmp_path, missing):
     place = STATED.index(missing)
     run = imported(tmp_path, ["0.37", "0.5"], *STATED[:place], *STATED[place + 2 :])
     assert messages(run) == {}
     assert not any("σ" in words for words in verify_run(run).report.verified), "no ceiling is stated"
 
 
-def test_printing_may_have_rounded_it_up(tmp_path: Path) -> None:
+def test_printing_may_have_rounded_it_up(tmp_path):
     """The largest is 0.375119: with one digit it is printed as 0.4."""
     (tmp_path / "coarse").mkdir()
     assert messages(imported(tmp_path / "coarse", ["0.4", "0.1"], *STATED)) == {}
@@ -57,7 +55,7 @@ def test_printing_may_have_rounded_it_up(tmp_path: Path) -> None:
     assert list(messages(imported(tmp_path / "fine", ["0.4", "0.125"], *STATED))) == [0]
 
 
-def test_a_statement_cant_make_its_own_digits_coarser(tmp_path: Path) -> None:
+def test_a_statement_cant_make_its_own_digits_coarser(tmp_path):
     run = imported(tmp_path, ["0.376", "0.1"], *STATED)
     stated = json.loads((without_checksums(run) / "run.json").read_text())
     for digits in (
@@ -68,7 +66,7 @@ def test_a_statement_cant_make_its_own_digits_coarser(tmp_path: Path) -> None:
         assert list(messages(run)) == [0]
 
 
-def test_the_ceiling_is_the_one_that_certify_has(tmp_path: Path) -> None:
+def test_the_ceiling_is_the_one_that_certify_has(tmp_path):
     for bound, noise in itertools.product(BOUNDS.names(), ("gaussian", "uniform")):
         plan = {"noise": noise, "sigma": 0.5, "bound": bound, "n": 1500, "n0": 10, "alpha": 0.01}
         about = Manifest.of("import", plan, {}, {"radius_digits": 17, "radius_decimals": 17})
@@ -79,14 +77,14 @@ def test_the_ceiling_is_the_one_that_certify_has(tmp_path: Path) -> None:
         assert list(messages(tmp_path / f"{bound}-{noise}")) == [1], (bound, noise)
 
 
-def test_each_input_by_its_own_sigma(tmp_path: Path) -> None:
+def test_each_input_by_its_own_sigma(tmp_path):
     plan = {"noise": "gaussian", "sigma": 0.25, "bound": "clopper-pearson", "n": 100, "alpha": 0.001}
     records = [Record(0, 1, 1, 0.5, 0.5, 0.1), Record(1, 1, 1, 0.5, 0.2, 0.1)]
     create_run(tmp_path / "run", Manifest.of("import", plan, {}, {}), records)
     assert list(messages(tmp_path / "run")) == [1]
 
 
-def test_an_honest_log_of_few_digits(tmp_path: Path) -> None:
+def test_an_honest_log_of_few_digits(tmp_path):
     """run export cuts radii: a small one becomes 0, and its class stays."""
     run = certified(tmp_path / "run", sigma=0.1)
     small = Record(0, 1, 1, 0.03, 0.1, 0.1)
@@ -99,7 +97,7 @@ def test_an_honest_log_of_few_digits(tmp_path: Path) -> None:
     assert messages(tmp_path / "again") == {}
 
 
-def test_zero_is_explained_by_few_decimals_alone(tmp_path: Path) -> None:
+def test_zero_is_explained_by_few_decimals_alone(tmp_path):
     run = imported(tmp_path, ["0.0", "0.12345678901234"], "--sigma", "0.25")
     found = messages(run)
     assert list(found) == [0]

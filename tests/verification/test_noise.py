@@ -1,7 +1,5 @@
 """From bounds to radii, and what a sampler's distance from its noise costs."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -27,7 +25,7 @@ def pair(lower: str, upper: str) -> Pair:
     return Pair(Interval.of(Fraction(lower)), Interval.of(Fraction(upper)))
 
 
-def test_extents() -> None:
+def test_extents():
     with mpmath.workdps(50):
         found = Noise("gaussian", (2.0,)).extent(pair("0.9", "0.05"))
         exact = mpmath.sqrt(2) * (mpmath.erfinv(mpmath.mpf("0.8")) + mpmath.erfinv(mpmath.mpf("0.9"))) / 2
@@ -37,11 +35,11 @@ def test_extents() -> None:
 
 
 @pytest.mark.parametrize(("lower", "upper"), [("0.5", "0.5"), ("0.4", "0.6"), ("0", "1")])
-def test_classes_that_are_not_separated_have_no_extent(lower: str, upper: str) -> None:
+def test_classes_that_are_not_separated_have_no_extent(lower, upper):
     assert Noise("gaussian", (1.0,)).extent(pair(lower, upper)).high == 0
 
 
-def test_geometric_means_of_many_and_of_extreme_scales() -> None:
+def test_geometric_means_of_many_and_of_extreme_scales():
     scales = tuple(np.geomspace(1e-5, 10.0, 20_001).tolist())
     with mpmath.workdps(80):
         exact = mpmath.exp(mpmath.fsum(mpmath.log(scale) for scale in scales) / len(scales))
@@ -64,13 +62,13 @@ def test_geometric_means_of_many_and_of_extreme_scales() -> None:
         (0.5, 2**20, 100, Fraction(2**19, 2**12)),
     ],
 )
-def test_the_samplers_distance(sigma: float, levels: int, cells: int, steps: Fraction) -> None:
+def test_the_samplers_distance(sigma, levels, cells, steps):
     grid = Grid(levels, cells, 12)
     assert steps >= cells
     assert grid.distance(Noise("gaussian", (sigma,))) == 12 * (2 * math.ceil(10 * steps) + 3) * UNIT
 
 
-def test_the_distance_of_several_scales_is_their_sum() -> None:
+def test_the_distance_of_several_scales_is_their_sum():
     grid, one = Grid(255, 32, 3), Grid(255, 32, 1)
     scales = (0.25, 0.01, 0.25)
     each = [one.distance(Noise("gaussian", (scale,))) for scale in scales]
@@ -82,7 +80,7 @@ def certified_inputs(run: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "diagonal-gaussian"])
-def test_bounds_that_were_not_paid_for(kind: str, tmp_path: Path) -> None:
+def test_bounds_that_were_not_paid_for(kind, tmp_path):
     """A stated error that the radii ignore is a problem of every certified input; paid for, it is safe and noted."""
     run = certified(tmp_path / "run") if kind == "gaussian" else stretched(tmp_path / "run", kind)
     assert any("sampler_error" in text for text in verify_run(run).report.verified)
@@ -99,7 +97,7 @@ def test_bounds_that_were_not_paid_for(kind: str, tmp_path: Path) -> None:
     assert any("sampler_error" in note for note in report.notes)
 
 
-def test_a_stated_distance_that_is_too_small(tmp_path: Path) -> None:
+def test_a_stated_distance_that_is_too_small(tmp_path):
     run = certified(tmp_path / "run")
     edit_plan(run, sampler_error=1e-20)
     assert says(messages(run)[None], r"sampler_error.*\b1e-20\b.*e-13\b")
@@ -108,7 +106,7 @@ def test_a_stated_distance_that_is_too_small(tmp_path: Path) -> None:
         assert says(messages(run)[None], f"sampler_error.*{nonsense}")
 
 
-def test_version_one_says_that_its_arithmetic_must_be_believed(tmp_path: Path) -> None:
+def test_version_one_says_that_its_arithmetic_must_be_believed(tmp_path):
     run = certified(tmp_path / "run")
     assert not any("Voráček" in text for text in verify_run(run).report.believed)
     path = without_checksums(run) / "run.json"

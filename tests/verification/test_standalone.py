@@ -1,7 +1,5 @@
 """The verifier stands alone: one file and Python are enough, and it answers what ``smoothcert verify`` answers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -17,7 +15,6 @@ from smoothcert.runs.run import read_run
 from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
 from smoothcert_verify.__main__ import main as alone
 from smoothcert_verify.build import archive
-from tests.conftest import BuildOnce
 from tests.verification.runs import Linear, certified, copied, dataset, edit_plan, edit_record, sql, stretched
 
 CODES = {
@@ -38,7 +35,7 @@ CODES = {
 
 
 @pytest.fixture(scope="session")
-def made(build_once: BuildOnce) -> Path:
+def made(build_once) -> Path:
     """Runs of all kinds, by the name that :data:`CODES` has for them."""
 
     def build(folder: Path) -> None:
@@ -76,9 +73,7 @@ def of_smoothcert(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int,
     "options", [[], ["--quiet"], ["--json"], ["--format", "json"], ["--digest", "0" * 64]]
 )
 @pytest.mark.parametrize("name", CODES)
-def test_both_commands_say_the_same(
-    made: Path, capsys: pytest.CaptureFixture[str], name: str, options: list[str]
-) -> None:
+def test_both_commands_say_the_same(made, capsys, name, options):
     words = [str(made / name), *options]
     code = alone(words)
     printed = capsys.readouterr().out
@@ -96,9 +91,7 @@ def said(capsys: pytest.CaptureFixture[str], run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "value"), [("unknown-noise", "'theirs'"), ("unknown-bound", "'magic'")])
-def test_of_a_theorem_that_is_not_known_the_votes_are_checked(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
-) -> None:
+def test_of_a_theorem_that_is_not_known_the_votes_are_checked(made, tmp_path, capsys, name, value):
     found = said(capsys, made / name)
     assert (found["holds"], found["records"], found["recomputed"]) == (True, 8, 0)
     assert value in found["believed"][0]
@@ -113,9 +106,7 @@ def test_of_a_theorem_that_is_not_known_the_votes_are_checked(
     assert said(capsys, run)["inputs_with_problems"] == list(range(8))
 
 
-def test_a_message_shows_control_characters_and_sends_none(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_message_shows_control_characters_and_sends_none(made, tmp_path, capsys):
     """SQLite quotes the names of a damaged schema."""
     run = copied(made / "plain", tmp_path / "run")
     odd = "UPDATE sqlite_master SET name = char(27) || '[2J' || char(8238), sql = 'CREATE TABLE ('"
@@ -126,15 +117,13 @@ def test_a_message_shows_control_characters_and_sends_none(
     assert said.removesuffix("\n").isprintable()
 
 
-def test_an_address_is_not_taken_for_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_is_not_taken_for_a_path(capsys):
     assert alone(["s3://bucket/run"]) == 2
     assert "s3://bucket/run" in capsys.readouterr().err
 
 
 @pytest.mark.system
-def test_one_file_where_there_is_nothing_but_python(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_file_where_there_is_nothing_but_python(made, tmp_path, capsys):
     """No environment, no site-packages, no checkout: what it prints is what the command prints."""
     build = [sys.executable, "-m", "smoothcert_verify.build"]
     for name in ("first.pyz", "second.pyz"):
@@ -154,7 +143,7 @@ def test_one_file_where_there_is_nothing_but_python(
 
 
 @pytest.mark.system
-def test_one_file_on_a_terminal_that_lacks_our_letters(made: Path, tmp_path: Path) -> None:
+def test_one_file_on_a_terminal_that_lacks_our_letters(made, tmp_path):
     (tmp_path / "verify.pyz").write_bytes(archive())
     words = [sys.executable, "-I", "-S", str(tmp_path / "verify.pyz"), str(made / "plain")]
     done = subprocess.run(
@@ -178,7 +167,7 @@ def edit_memory(made: Path, tmp_path: Path, command: str) -> Path:
     return path
 
 
-def test_the_memory_that_the_answers_came_out_of(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_memory_that_the_answers_came_out_of(made, capsys):
     words = [str(made / "remembered"), "--memory", str(made / "memory")]
     code = alone(words)
     printed = capsys.readouterr().out
@@ -207,17 +196,13 @@ def test_the_memory_that_the_answers_came_out_of(made: Path, capsys: pytest.Capt
         "UPDATE statement SET text = replace(text, ':', ': ') || '}'",
     ],
 )
-def test_a_memory_that_is_not_whole(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_a_memory_that_is_not_whole(made, tmp_path, capsys, command):
     path = edit_memory(made, tmp_path, command)
     assert alone([str(made / "remembered"), "--memory", str(path)]) == 4
     assert str(path.name) in capsys.readouterr().out
 
 
-def test_another_memory_than_the_one_stated(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_memory_than_the_one_stated(made, tmp_path, capsys):
     remember(read_run(made / "plain"), dataset(), tmp_path / "memory", tmp_path / "run")
     words = [str(tmp_path / "run"), "--memory", str(tmp_path / "memory")]
     assert alone(words) == 0
@@ -227,9 +212,7 @@ def test_another_memory_than_the_one_stated(
     assert head in capsys.readouterr().out
 
 
-def test_a_memory_with_anything_else_in_it_is_refused(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_memory_with_anything_else_in_it_is_refused(made, tmp_path, capsys):
     path = edit_memory(made, tmp_path, "CREATE VIEW more AS SELECT * FROM records")
     assert alone([str(made / "remembered"), "--memory", str(path)]) == 2
     assert "'more'" in capsys.readouterr().err

@@ -1,12 +1,9 @@
 """Whoever changes a run is found out, at the right inputs."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +39,12 @@ DIGEST = "[0-9a-f]{12}"
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest(tmp_path_factory) -> Path:
     return certified(tmp_path_factory.mktemp("honest") / "run")
 
 
 @pytest.fixture
-def run(honest: Path, tmp_path: Path) -> Path:
+def run(honest, tmp_path) -> Path:
     """A copy to tamper with."""
     return copied(honest, tmp_path / "run")
 
@@ -56,7 +53,7 @@ def certified_inputs(run: Path) -> list[int]:
     return [record.index for record in read_run(run).records if not record.abstained]
 
 
-def test_a_radius_raised_by_a_billionth(run: Path) -> None:
+def test_a_radius_raised_by_a_billionth(run):
     victim = certified_inputs(run)[1]
     edit_record(run, victim, radius=column(run, victim, "radius") * (1 + 1e-9))
     found = messages(run)
@@ -64,7 +61,7 @@ def test_a_radius_raised_by_a_billionth(run: Path) -> None:
     assert says(found[victim], operator.gt)
 
 
-def test_the_exact_radius_is_the_border_to_the_last_place(run: Path) -> None:
+def test_the_exact_radius_is_the_border_to_the_last_place(run):
     """The largest float up to the exact radius follows, the next one doesn't."""
     victim = certified_inputs(run)[0]
     edit_record(run, victim, radius=column(run, victim, "radius") * 2)
@@ -78,7 +75,7 @@ def test_the_exact_radius_is_the_border_to_the_last_place(run: Path) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.999, 0.5])
-def test_a_radius_much_smaller_than_the_votes_support(run: Path, factor: float) -> None:
+def test_a_radius_much_smaller_than_the_votes_support(run, factor):
     victim = certified_inputs(run)[0]
     edit_record(run, victim, radius=column(run, victim, "radius") * factor)
     assert says(messages(run)[victim], operator.lt)
@@ -92,27 +89,27 @@ def test_a_radius_much_smaller_than_the_votes_support(run: Path, factor: float) 
     ],
     ids=str,
 )
-def test_radii_and_classes_that_cannot_be(run: Path, fields: dict[str, Any]) -> None:
+def test_radii_and_classes_that_cannot_be(run, fields):
     victim = certified_inputs(run)[0]
     edit_record(run, victim, **fields)
     assert list(messages(run)) == [victim]
 
 
-def test_a_changed_class(run: Path) -> None:
+def test_a_changed_class(run):
     victim = certified_inputs(run)[0]
     chosen = column(run, victim, "predicted")
     edit_record(run, victim, predicted=1 - chosen)
     assert says(messages(run)[victim], rf"\b{1 - chosen}\b.*selection.*\b{chosen}\b")
 
 
-def test_an_abstention_that_the_votes_contradict(run: Path) -> None:
+def test_an_abstention_that_the_votes_contradict(run):
     victim = certified_inputs(run)[0]
     radius = column(run, victim, "radius")
     edit_record(run, victim, predicted=-1, abstained=1, radius=0.0)
     assert figures(messages(run)[victim]) == [pytest.approx(radius, rel=1e-9)]
 
 
-def test_a_certificate_of_an_abstention(run: Path) -> None:
+def test_a_certificate_of_an_abstention(run):
     (victim, *_) = [record.index for record in read_run(run).records if record.abstained]
     chosen = json.loads(column(run, victim, "selection"))["counts"]
     edit_record(run, victim, predicted=chosen.index(max(chosen)), abstained=0, radius=1e-12)
@@ -149,7 +146,7 @@ def more(votes: dict[str, Any]) -> None:
         ("estimation", lambda votes: votes.update(sums=[0, 0, 0], squares=[0, 0, 0]), "soft.*hard"),
     ],
 )
-def test_changed_votes(run: Path, which: str, change: Callable[[dict[str, Any]], None], told: Any) -> None:
+def test_changed_votes(run, which, change, told):
     victim = certified_inputs(run)[0]
     edit_votes(run, victim, which, change)
     found = messages(run)
@@ -157,13 +154,13 @@ def test_changed_votes(run: Path, which: str, change: Callable[[dict[str, Any]],
     assert says(found[victim], told)
 
 
-def test_selection_votes_used_for_estimation(run: Path) -> None:
+def test_selection_votes_used_for_estimation(run):
     victim = certified_inputs(run)[0]
     edit_record(run, victim, estimation=column(run, victim, "selection"))
     assert says(messages(run)[victim], "selection.*estimation")
 
 
-def test_votes_that_are_gone_or_no_json(run: Path) -> None:
+def test_votes_that_are_gone_or_no_json(run):
     edit_record(run, 0, estimation=None)
     edit_record(run, 1, selection="{")
     edit_record(run, 2, selection="[]")
@@ -186,7 +183,7 @@ def test_votes_that_are_gone_or_no_json(run: Path) -> None:
         ({"noise": "uniform", "norm": "l1"}, operator.ne),
     ],
 )
-def test_an_edited_plan_contradicts_certified_inputs(run: Path, fields: dict[str, Any], told: Any) -> None:
+def test_an_edited_plan_contradicts_certified_inputs(run, fields, told):
     edit_plan(run, **fields)
     found = messages(run)
     guilty = set(found) & set(certified_inputs(run))
@@ -207,7 +204,7 @@ def test_an_edited_plan_contradicts_certified_inputs(run: Path, fields: dict[str
         ({"stateful": True}, "memory"),
     ],
 )
-def test_plans_that_contradict_themselves(run: Path, fields: dict[str, Any], told: str) -> None:
+def test_plans_that_contradict_themselves(run, fields, told):
     edit_plan(run, **fields)
     assert says(messages(run)[None], told)
 
@@ -230,25 +227,25 @@ def test_plans_that_contradict_themselves(run: Path, fields: dict[str, Any], tol
         {"stream": 2, "levels": None},
     ],
 )
-def test_plans_that_make_no_sense_are_unreadable(run: Path, fields: dict[str, Any]) -> None:
+def test_plans_that_make_no_sense_are_unreadable(run, fields):
     edit_plan(run, **fields)
     with pytest.raises(RunError):
         verify_run(run)
 
 
-def test_a_record_of_an_input_that_nobody_asked_for(run: Path) -> None:
+def test_a_record_of_an_input_that_nobody_asked_for(run):
     sql(run / "journal.sqlite", 'UPDATE records SET "index" = 99 WHERE "index" = 2')
     assert "--every" in messages(run)[99]
 
 
-def test_records_that_were_taken_out_are_named(run: Path) -> None:
+def test_records_that_were_taken_out_are_named(run):
     sql(run / "journal.sqlite", 'DELETE FROM records WHERE "index" IN (2, 5)')
     report = verify_run(run).report
     assert report.finished is False
     assert any("2, 5" in note for note in report.notes)
 
 
-def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run: Path) -> None:
+def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run):
     path = run / "run.json"
     content = json.loads(path.read_text())
     content["data"] |= {"inputs": 10**15, "planned": 10**15}
@@ -260,7 +257,7 @@ def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
-def test_a_truncated_journal_is_unreadable(run: Path, keep: float) -> None:
+def test_a_truncated_journal_is_unreadable(run, keep):
     path = run / "journal.sqlite"
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
@@ -293,7 +290,7 @@ def test_a_truncated_journal_is_unreadable(run: Path, keep: float) -> None:
         (["CREATE TABLE totals (records, checksums, statement)"], "totals"),
     ],
 )
-def test_tables_that_smoothcert_never_made(run: Path, commands: list[str], odd: str) -> None:
+def test_tables_that_smoothcert_never_made(run, commands, odd):
     sql(run / "journal.sqlite", *commands)
     with pytest.raises(RunError, match=rf"journal\.sqlite.*'{odd}'"):
         verify_run(run)
@@ -302,26 +299,26 @@ def test_tables_that_smoothcert_never_made(run: Path, commands: list[str], odd: 
 @pytest.mark.parametrize(
     "change", ["records = 9e999", "records = 'many'", "checksums = 'no number'", "checksums = x'00'"]
 )
-def test_totals_that_are_no_numbers(honest: Path, tmp_path: Path, change: str) -> None:
+def test_totals_that_are_no_numbers(honest, tmp_path, change):
     run = Path(shutil.copytree(honest, tmp_path / "run"))
     assert len(sql(run / "journal.sqlite", f"UPDATE totals SET {change} RETURNING 1")) == 1
     with pytest.raises(RunError, match=r"journal\.sqlite.*totals"):
         verify_run(run)
 
 
-def test_the_tables_of_every_version_are_known() -> None:
+def test_the_tables_of_every_version_are_known():
     assert {name: set(texts) for name, texts in reading.TABLES.items()} == {
         name: set(texts) for name, texts in TABLES.items()
     }
 
 
-def test_columns_of_earlier_versions_may_be_missing(run: Path) -> None:
+def test_columns_of_earlier_versions_may_be_missing(run):
     later = ("base", "volume_radius", "stopped")
     sql(run / "journal.sqlite", *(f"ALTER TABLE records DROP COLUMN {name}" for name in later))
     assert messages(run) == {}
 
 
-def test_calling_a_run_imported_does_not_hide_its_votes(run: Path) -> None:
+def test_calling_a_run_imported_does_not_hide_its_votes(run):
     path = run / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "import"}))
     report = verify_run(run).report
@@ -329,14 +326,14 @@ def test_calling_a_run_imported_does_not_hide_its_votes(run: Path) -> None:
     assert report.inputs == [record.index for record in read_run(run).records]
 
 
-def test_a_digest_that_somebody_told(honest: Path) -> None:
+def test_a_digest_that_somebody_told(honest):
     digest = verify_run(honest).report.results_sha256
     assert verify_run(honest, digest).report.holds
     assert not verify_run(honest, "0" * 64).report.holds
 
 
 @pytest.mark.parametrize("kind", ["diagonal-gaussian", "diagonal-uniform"])
-def test_stretched_regions(tmp_path: Path, kind: str) -> None:
+def test_stretched_regions(tmp_path, kind):
     run = stretched(tmp_path / "run", kind)
     victim = certified_inputs(run)[0]
     edit_record(run, victim, volume_radius=column(run, victim, "volume_radius") * (1 + 1e-9))
@@ -346,7 +343,7 @@ def test_stretched_regions(tmp_path: Path, kind: str) -> None:
     assert "volume" in messages(run)[victim]
 
 
-def test_scales_that_were_replaced(tmp_path: Path) -> None:
+def test_scales_that_were_replaced(tmp_path):
     run = stretched(tmp_path / "run", "diagonal-gaussian")
     np.save(run / "sigmas.npy", np.array([0.8, 1.4, 1.1]))
     found = messages(run)
@@ -357,7 +354,7 @@ def test_scales_that_were_replaced(tmp_path: Path) -> None:
     assert not says(messages(run)[None], DIGEST)
 
 
-def test_a_stated_least_sigma_or_mean_that_is_not_the_vectors(tmp_path: Path) -> None:
+def test_a_stated_least_sigma_or_mean_that_is_not_the_vectors(tmp_path):
     run = stretched(tmp_path / "run", "diagonal-gaussian")
     edit_plan(run, least_sigma=0.5)
     assert "least_sigma" in messages(run)[None]
@@ -365,7 +362,7 @@ def test_a_stated_least_sigma_or_mean_that_is_not_the_vectors(tmp_path: Path) ->
     assert says(messages(run)[None], r"\bsigma\b.*0\.56.*sigmas\.npy.*0\.536")
 
 
-def test_a_searched_sigma_raised_with_its_radius(tmp_path: Path) -> None:
+def test_a_searched_sigma_raised_with_its_radius(tmp_path):
     run = certified(tmp_path / "run", Linear(), search=SEARCHES["ladder"]())
     victim = certified_inputs(run)[0]
     sigma = column(run, victim, "sigma")
@@ -375,7 +372,7 @@ def test_a_searched_sigma_raised_with_its_radius(tmp_path: Path) -> None:
     assert "sigma_search.jsonl" in messages(run)[victim]
 
 
-def test_an_ellipsoid_that_was_replaced(tmp_path: Path) -> None:
+def test_an_ellipsoid_that_was_replaced(tmp_path):
     run = certified(tmp_path / "run", Linear(), search=EllipsoidSearch(steps=30))
     victim = next((run / "sigmas").iterdir())
     np.save(victim, np.load(victim) * 2)
@@ -385,7 +382,7 @@ def test_an_ellipsoid_that_was_replaced(tmp_path: Path) -> None:
     assert not says(messages(run)[int(victim.stem)], DIGEST)
 
 
-def test_soft_votes_that_cannot_be(tmp_path: Path) -> None:
+def test_soft_votes_that_cannot_be(tmp_path):
     run = certified(tmp_path / "run", scores, bound="bernstein")
     victim = certified_inputs(run)[0]
 
@@ -405,7 +402,7 @@ def test_soft_votes_that_cannot_be(tmp_path: Path) -> None:
     assert says(messages(run)[victim], r"squares.*\b0\b.*estimation")
 
 
-def test_stopped_where_the_bound_has_no_look(tmp_path: Path) -> None:
+def test_stopped_where_the_bound_has_no_look(tmp_path):
     run = certified(tmp_path / "run", stop=("decide:0.2",), bound="looks")
     victim = certified_inputs(run)[0]
 
@@ -422,7 +419,7 @@ def test_stopped_where_the_bound_has_no_look(tmp_path: Path) -> None:
     assert unexplained, "why it ended"
 
 
-def test_more_votes_than_a_rule_allows(tmp_path: Path) -> None:
+def test_more_votes_than_a_rule_allows(tmp_path):
     run = certified(tmp_path / "run", stop=("decide:0.2",))
     victim = certified_inputs(run)[0]
     edit_votes(run, victim, "estimation", lambda votes: votes.update(counts=[1100, 0, 0]))
@@ -430,19 +427,19 @@ def test_more_votes_than_a_rule_allows(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def total(tmp_path: Path) -> Path:
+def total(tmp_path) -> Path:
     """A run that spreads a total."""
     return without_checksums(certified(tmp_path / "run", stop=("total:12000,100",)))
 
 
-def test_other_votes_than_were_allocated(total: Path) -> None:
+def test_other_votes_than_were_allocated(total):
     victim = certified_inputs(total)[0]
     edit_votes(total, victim, "estimation", more)
     cast = sum(json.loads(column(total, victim, "estimation"))["counts"])
     assert says(messages(total)[victim], rf"\b{cast}\b.*allocation\.json.*\b{cast - 1}\b")
 
 
-def test_an_allocation_that_does_not_add_up(total: Path) -> None:
+def test_an_allocation_that_does_not_add_up(total):
     path = total / "allocation.json"
     content = json.loads(path.read_text())
     spent = content["spent_before"]
@@ -459,7 +456,7 @@ def test_an_allocation_that_does_not_add_up(total: Path) -> None:
         verify_run(total)
 
 
-def test_pilot_votes_must_not_be_those_that_certify(total: Path) -> None:
+def test_pilot_votes_must_not_be_those_that_certify(total):
     path = total / "pilots.jsonl"
     path.write_text(path.read_text().replace('"phase": "pilot"', '"phase": "estimation"'))
     assert says(next(iter(messages(total).values())), r"pilots\.jsonl.*estimation.*\bpilot\b")
@@ -467,14 +464,14 @@ def test_pilot_votes_must_not_be_those_that_certify(total: Path) -> None:
     assert any("pilots.jsonl" in message for message in messages(total).values())
 
 
-def test_votes_of_a_memorys_run_are_checked_all_the_same(honest: Path, tmp_path: Path) -> None:
+def test_votes_of_a_memorys_run_are_checked_all_the_same(honest, tmp_path):
     remember(read_run(honest), dataset(), tmp_path / "memory", tmp_path / "run")
     victim = certified_inputs(tmp_path / "run")[0]
     edit_votes(tmp_path / "run", victim, "estimation", lambda votes: votes.update(seed=3))
     assert list(messages(tmp_path / "run")) == [victim]
 
 
-def test_impossible_votes_and_sigmas_of_a_memorys_run_are_not_computed_with(tmp_path: Path) -> None:
+def test_impossible_votes_and_sigmas_of_a_memorys_run_are_not_computed_with(tmp_path):
     """A negative σ took forever, negative counts and counts beyond all measure ended in a traceback."""
     search = certified(tmp_path / "search", Linear(), search=SEARCHES["ladder"]())
     remember(read_run(search), dataset(), tmp_path / "memory", tmp_path / "made")
@@ -494,9 +491,7 @@ def test_impossible_votes_and_sigmas_of_a_memorys_run_are_not_computed_with(tmp_
         assert list(messages(run)) == [0]
 
 
-def test_memorys_answer_on_the_edge_of_a_region_has_a_class_and_no_radius(
-    honest: Path, tmp_path: Path
-) -> None:
+def test_memorys_answer_on_the_edge_of_a_region_has_a_class_and_no_radius(honest, tmp_path):
     remember(read_run(honest), dataset(), tmp_path / "memory", tmp_path / "made")
     run = copied(tmp_path / "made", tmp_path / "run")
     edit_record(run, certified_inputs(run)[0], radius=0.0)

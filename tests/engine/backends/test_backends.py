@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -121,14 +120,14 @@ def test_what_a_lease_says_survives_being_sent():
 
 @pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
-def test_the_votes_are_those_of_threads(backend: str):
+def test_the_votes_are_those_of_threads(backend):
     expected = cast(Net(), Execution(workers=1))
     assert cast(Net(), Execution(workers=2, backend=backend)) == expected
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
-def test_soft_votes_functions_lambdas_and_noise_with_a_scale_for_each_coordinate(backend: str):
+def test_soft_votes_functions_lambdas_and_noise_with_a_scale_for_each_coordinate(backend):
     one = Execution(workers=1, backend=backend)  # several are another test's
     noise = DiagonalGaussian(np.linspace(0.1, 1.0, 12))
     assert cast(Net(), one, noise, "soft") == cast(Net(), Execution(workers=2), noise, "soft")
@@ -138,7 +137,7 @@ def test_soft_votes_functions_lambdas_and_noise_with_a_scale_for_each_coordinate
 
 @pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
-def test_an_error_of_the_model_names_the_input(backend: str):
+def test_an_error_of_the_model_names_the_input(backend):
     with pytest.raises(ModelError, match=r"\b[0-4]\b.*RuntimeError: too-large"):
         cast(fails_on_large, Execution(workers=1, backend=backend), offset=100.0)
 
@@ -222,13 +221,13 @@ class Lost:
 
 
 @pytest.mark.system
-def test_a_model_that_does_not_arrive_is_told_and_not_tried_again(capfd: pytest.CaptureFixture[str]):
+def test_a_model_that_does_not_arrive_is_told_and_not_tried_again(capfd):
     with pytest.raises(ModelError, match=r"Lost.*RuntimeError: version.*--backend threads"):
         cast(Lost(), Execution(workers=1, backend="processes"))
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_sending_by_value_needs_an_extra(monkeypatch: pytest.MonkeyPatch):
+def test_sending_by_value_needs_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[processes\]"):
         arriving(lambda: 1, "a lambda")
@@ -263,7 +262,7 @@ print(classifier.certify(np.zeros(6)).predicted, flush=True)
 
 
 @pytest.mark.system
-def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path: Path):
+def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT.format(n=1000)))
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
@@ -273,7 +272,7 @@ def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path: Path
 
 
 @pytest.mark.system
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
+def test_workers_end_when_their_parent_is_killed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT.format(n=10**9)))
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as run:

@@ -1,7 +1,5 @@
 """Several devices: the votes of one, cast by replicas that answer alike. Two are played by the CPU."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace
@@ -51,7 +49,7 @@ def cast(execution: Execution, model: object = None, numerics: Numerics = PHILOX
 
 
 @pytest.mark.parametrize("batch", [None, 1, 200])
-def test_the_votes_are_those_of_one_device(batch: int | None) -> None:
+def test_the_votes_are_those_of_one_device(batch):
     before = threading.active_count()
     expected = cast(Execution(workers=1))
     assert cast(Execution("cpu,cpu", batch=batch)) == expected
@@ -59,7 +57,7 @@ def test_the_votes_are_those_of_one_device(batch: int | None) -> None:
     assert threading.active_count() == before
 
 
-def test_every_device_works_and_reads_once_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_device_works_and_reads_once_a_task(monkeypatch):
     launched: dict[Passes, list[int]] = {}
     launch = Passes.launch
     both = threading.Barrier(2)  # the first task of each device waits for that of the other
@@ -79,7 +77,7 @@ def test_every_device_works_and_reads_once_a_task(monkeypatch: pytest.MonkeyPatc
         assert len(set(idents)) == 1  # one thread launches what a device does
 
 
-def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch):
     reopened = Prepared.reopened
 
     def another(self: Prepared, device: str) -> Prepared:
@@ -94,7 +92,7 @@ def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch: pytest.Monkey
         cast(Execution("cpu,cpu"))
 
 
-def test_a_model_that_several_must_not_evaluate_has_one_device() -> None:
+def test_a_model_that_several_must_not_evaluate_has_one_device():
     inside = [0, 0]
 
     def model(batch: np.ndarray) -> np.ndarray:
@@ -109,7 +107,7 @@ def test_a_model_that_several_must_not_evaluate_has_one_device() -> None:
     assert inside == [0, 1]
 
 
-def test_leaving_early_ends_every_thread() -> None:
+def test_leaving_early_ends_every_thread():
     before = threading.active_count()
     prepared = adapt(network(), "hard").prepare(PHILOX, SHAPE)
     with Engine(Execution("cpu,cpu", batch=16)) as engine:
@@ -121,7 +119,7 @@ def test_leaving_early_ends_every_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_an_error_on_a_device_ends_the_work_with_the_input() -> None:
+def test_an_error_on_a_device_ends_the_work_with_the_input():
     class Fails(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.where(x.sum(1, keepdim=True) > 9, torch.nan, x)
@@ -130,7 +128,7 @@ def test_an_error_on_a_device_ends_the_work_with_the_input() -> None:
         cast(Execution("cpu,cpu"), Fails())
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_what_cannot_be_is_refused():
     with pytest.raises(InvalidValueError, match=r"\b2\b.*workers=5.*--workers"):
         cast(Execution("cpu,cpu", workers=5))
     with pytest.raises(InvalidValueError, match=r"sfc64.*--generator philox"):
@@ -152,19 +150,19 @@ def test_what_cannot_be_is_refused() -> None:
         ("mps", "mps", "sfc64", False),
     ],
 )
-def test_who_is_fed_by_threads_of_its_own(device: str, asked: str, generator: str, fed: bool) -> None:
+def test_who_is_fed_by_threads_of_its_own(device, asked, generator, fed):
     prepared = adapt(network(), "hard").prepare(replace(PHILOX, generator=generator), SHAPE)
     passes = Passes(prepared, "hard", Execution(workers=1))
     passes.prepared = replace(prepared, device=device)
     assert threads._feeds_devices(passes, Execution(asked)) is fed
 
 
-def test_one_device_that_is_fed_casts_the_same_votes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_device_that_is_fed_casts_the_same_votes(monkeypatch):
     expected = cast(Execution(workers=1))
     monkeypatch.setattr(threads, "_feeds_devices", lambda passes, execution: True)
     assert cast(Execution()) == expected
 
 
 @pytest.mark.campaign
-def test_processes_draw_by_the_plans_generator() -> None:
+def test_processes_draw_by_the_plans_generator():
     assert cast(Execution(workers=2, backend="processes")) == cast(Execution(workers=1))

@@ -1,7 +1,5 @@
 """A driver without the workers' device: a worker evaluates what the driver asks, and the votes are those of threads."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from types import SimpleNamespace
@@ -95,7 +93,7 @@ class PlayedRay:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
+def played(monkeypatch) -> PlayedRay:
     ray = PlayedRay()
     monkeypatch.setitem(sys.modules, "ray", ray)
     return ray
@@ -105,7 +103,7 @@ def far(execution: Execution, **options: Any) -> SmoothedClassifier:
     return SmoothedClassifier(FarNet(), sigma=0.5, n=2000, seed=3, execution=execution, **options)
 
 
-def test_what_the_driver_asks_is_computed_by_a_worker(played: PlayedRay) -> None:
+def test_what_the_driver_asks_is_computed_by_a_worker(played):
     execution = Execution(FAR, 1, backend="ray")
     assert execution.driver_lacks_device
     expected = adapt(Net(), "hard").prepare(Numerics(), SHAPE)
@@ -119,7 +117,7 @@ def test_what_the_driver_asks_is_computed_by_a_worker(played: PlayedRay) -> None
     assert isinstance(pickle.loads(pickle.dumps(prepared)).base, FarNet), "a worker opens the model itself"
 
 
-def test_a_worker_says_what_it_cannot_evaluate(played: PlayedRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_says_what_it_cannot_evaluate(played, monkeypatch):
     def refuse(*_: object) -> Opened:
         raise DependentVotesError("far: it remembers")
 
@@ -129,7 +127,7 @@ def test_a_worker_says_what_it_cannot_evaluate(played: PlayedRay, monkeypatch: p
     assert played.asked == 1
 
 
-def test_devices_that_torch_does_not_know_are_rejected_for_workers(played: PlayedRay) -> None:
+def test_devices_that_torch_does_not_know_are_rejected_for_workers(played):
     assert played.asked == 0
     Execution(FAR, backend="ray").check_devices()
     with pytest.raises(InvalidValueError, match=r"'quantum'.*--device"):
@@ -141,7 +139,7 @@ def test_devices_that_torch_does_not_know_are_rejected_for_workers(played: Playe
 @pytest.mark.system
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("generator", ["sfc64", "philox"])
-def test_a_driver_without_the_device_gets_the_votes_of_threads(generator: str) -> None:
+def test_a_driver_without_the_device_gets_the_votes_of_threads(generator):
     x = np.random.default_rng(0).random((4, *SHAPE))
     numerics = Numerics(generator=generator)
     here = SmoothedClassifier(

@@ -1,7 +1,5 @@
 """A Ray cluster of two nodes on this machine: the votes of one process, whatever is killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket
@@ -60,7 +58,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def driver(cluster: Any) -> Iterator[Any]:
+def driver(cluster) -> Iterator[Any]:
     import ray
 
     with environment_of_nodes():
@@ -73,7 +71,7 @@ def driver(cluster: Any) -> Iterator[Any]:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("driver")
-def test_the_votes_are_those_of_threads() -> None:
+def test_the_votes_are_those_of_threads():
     """Soft votes; those of the tests below are hard."""
     one = Execution(workers=1, backend="ray")
     assert cast(Net(), one, votes="soft") == cast(Net(), Execution(workers=1), votes="soft")
@@ -83,7 +81,7 @@ def test_the_votes_are_those_of_threads() -> None:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("driver")
-def test_workers_that_are_killed_are_replaced() -> None:
+def test_workers_that_are_killed_are_replaced():
     chance, killed = random.Random(0), []
 
     def kill_one(done: int) -> None:
@@ -98,7 +96,7 @@ def test_workers_that_are_killed_are_replaced() -> None:
 
 
 @pytest.mark.system
-def test_a_node_that_is_lost_takes_no_vote_with_it(driver: Any) -> None:
+def test_a_node_that_is_lost_takes_no_vote_with_it(driver):
     lost = []
     driver.add_node(num_cpus=1)  # there is a place for its worker
 
@@ -117,7 +115,7 @@ def test_a_node_that_is_lost_takes_no_vote_with_it(driver: Any) -> None:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("driver")
-def test_a_worker_that_is_stopped_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_stopped_is_not_waited_for(monkeypatch):
     """It keeps its CPU, and neither answers nor dies: its tasks are sent to another."""
     monkeypatch.setattr("smoothcert.engine.backends.ray.PATIENCE", 5.0)
     stopped: list[psutil.Process] = []
@@ -147,7 +145,7 @@ def unlike_on_one_node(batch: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.system
-def test_a_node_that_answers_differently_casts_no_votes(driver: Any) -> None:
+def test_a_node_that_answers_differently_casts_no_votes(driver):
     """The run goes on without it, and says so."""
     unlike = driver.add_node(num_cpus=1, env_vars={UNLIKE: "1"})
     try:
@@ -165,7 +163,7 @@ def digits(batch: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.system
-def test_a_driver_that_is_killed_goes_on_with_another_number_of_workers(cluster: Any, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_goes_on_with_another_number_of_workers(cluster, tmp_path):
     words = [
         "certify",
         f"{__name__}:digits",
@@ -199,7 +197,7 @@ def _some_records(path: Path) -> bool:
 
 
 @pytest.mark.system
-def test_an_address_where_nothing_answers() -> None:
+def test_an_address_where_nothing_answers():
     pytest.importorskip("ray")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # taken, and nobody listens
@@ -208,7 +206,7 @@ def test_an_address_where_nothing_answers() -> None:
             cast(Net(), Execution(backend="ray", address=address))
 
 
-def test_a_rejected_token_is_told_from_an_address_where_nothing_answers() -> None:
+def test_a_rejected_token_is_told_from_an_address_where_nothing_answers():
     class Played:
         def init(self, **_: object) -> None:
             raise RuntimeError("AuthenticationError: InvalidAuthToken for head")
@@ -217,13 +215,13 @@ def test_a_rejected_token_is_told_from_an_address_where_nothing_answers() -> Non
         connect(Played(), Execution(backend="ray", address="head"))
 
 
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[ray\]"):
         cast(Net(), Execution(backend="ray"))
 
 
-def test_an_address_belongs_to_ray() -> None:
+def test_an_address_belongs_to_ray():
     with pytest.raises(InvalidValueError, match="--backend ray"):
         Execution(address="here:1")
 
@@ -237,7 +235,7 @@ def beyond(batch: np.ndarray) -> np.ndarray:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("driver")
-def test_workers_with_another_setting_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_with_another_setting_are_refused(monkeypatch):
     """They import the function's module anew, and have its default."""
     monkeypatch.setattr(sys.modules[__name__], "BORDER", 100.0)
     smoothed = SmoothedClassifier(

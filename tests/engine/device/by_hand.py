@@ -1,7 +1,5 @@
 """The device path by hand: Philox in Python's integers, thresholds by NumPy, one number after the other."""
 
-from __future__ import annotations
-
 import hashlib
 from fractions import Fraction
 from functools import cache
@@ -54,12 +52,7 @@ def steps_of(noise: Noise, grid: Grid, shape: tuple[int, ...], bits: list[int]) 
 
 
 def noisy_rows(
-    noise: Noise,
-    grid: Grid,
-    x: np.ndarray,
-    stream: Stream,
-    votes: range,
-    dtype: torch.dtype = torch.float32,
+    noise: Noise, grid: Grid, x: np.ndarray, stream: Stream, votes: range, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     """What the model sees of these votes."""
     on = on_grid(noise, grid, x.shape)

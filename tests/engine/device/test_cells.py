@@ -1,7 +1,5 @@
 """Cells on the device are those of the sampler, for the same 58 bits; what is drawn has their probabilities."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -58,10 +56,7 @@ def check_same_cells(sampler: CellSampler, dimension: int, count: int) -> None:
     tried = neighbours(sampler, count)
     half = (dimension + 1) // 2
     bits = torch.tensor(tried)[:, None].expand(-1, dimension)
-    parts = [
-        cells.steps(bits[:, :half], slice(0, half)),
-        cells.steps(bits[:, half:], slice(half, dimension)),
-    ]
+    parts = [cells.steps(bits[:, :half], slice(0, half)), cells.steps(bits[:, half:], slice(half, dimension))]
     found = torch.cat(parts, 1).tolist()
     for number, steps in zip(tried, found):
         assert steps == by_the_sampler(sampler, number, dimension), number
@@ -69,11 +64,11 @@ def check_same_cells(sampler: CellSampler, dimension: int, count: int) -> None:
 
 @pytest.mark.parametrize("levels", [255, None])
 @pytest.mark.parametrize("noise", NOISES)
-def test_cells_are_the_samplers(noise: str, levels: int | None) -> None:
+def test_cells_are_the_samplers(noise, levels):
     check_same_cells(on_grid(NOISES[noise], Grid.of(levels), (D,)).sampler, D, 30)
 
 
-def test_cells_of_as_many_tables_as_there_can_be() -> None:
+def test_cells_of_as_many_tables_as_there_can_be():
     """The last table's bits make a number negative: it is still the last."""
     tables = [normal_thresholds(Fraction(64 + number)) for number in range(MOST_TABLES)]
     check_same_cells(CellSampler(tables, np.arange(MOST_TABLES)), MOST_TABLES, 10)
@@ -116,11 +111,11 @@ def check_distribution(name: str, votes: int) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_what_is_drawn_has_the_true_probabilities(noise: str) -> None:
+def test_what_is_drawn_has_the_true_probabilities(noise):
     check_distribution(noise, 40_000)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("noise", NOISES)
-def test_ten_million_numbers_have_the_true_probabilities(noise: str) -> None:
+def test_ten_million_numbers_have_the_true_probabilities(noise):
     check_distribution(noise, 2_000_000)

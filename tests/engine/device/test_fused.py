@@ -1,20 +1,16 @@
 """One kernel for the bits: taken only where it gives the same."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from smoothcert.engine.philox import bits_on, fused_bits, uniform_bits
 
 
-def test_the_cpu_draws_step_by_step() -> None:
+def test_the_cpu_draws_step_by_step():
     assert bits_on("cpu", [4], 9) is uniform_bits
 
 
-def test_what_gives_the_same_bits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gives_the_same_bits_is_taken(monkeypatch):
     asked = []
 
     def same(keys: torch.Tensor, votes: torch.Tensor, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,16 +36,14 @@ def failing(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("made", [other, failing])
-def test_another_bit_or_an_error_leaves_what_was(
-    made: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_bit_or_an_error_leaves_what_was(made, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: made)
     with pytest.warns(RuntimeWarning, match="no compiler" if made is failing else "bits"):
         assert fused_bits("cpu", [4, 3], 9) is uniform_bits
 
 
 @pytest.mark.campaign
-def test_the_cpus_compiler_makes_one_that_gives_the_same() -> None:
+def test_the_cpus_compiler_makes_one_that_gives_the_same():
     fused = fused_bits("cpu", [40, 7], 33)
     assert fused is not uniform_bits
     keys = torch.randint(0, 2**32, (40, 4), generator=torch.Generator().manual_seed(0))

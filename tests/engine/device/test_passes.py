@@ -1,7 +1,5 @@
 """Passes on the device: one read a task, nothing else waited for, what is wrong told with the inputs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from unittest.mock import MagicMock
@@ -66,7 +64,7 @@ def task(slots: int, size: int) -> list[Round]:
 
 @pytest.mark.parametrize("votes", ["hard", "soft"])
 @pytest.mark.parametrize(("chunk", "size"), [(12, 4), (4, 12), (8, 8)])
-def test_counts_are_those_of_votes_cast_by_hand(chunk: int, size: int, votes: str) -> None:
+def test_counts_are_those_of_votes_cast_by_hand(chunk, size, votes):
     model = prepared(chunk, size, votes=votes)
     own = passes_of(model, votes)
     cast = own.launch(work := task(chunk // size or 1, size)).collect()
@@ -86,7 +84,7 @@ def test_counts_are_those_of_votes_cast_by_hand(chunk: int, size: int, votes: st
 
 
 @pytest.mark.parametrize("together", [1, 9, 40, 1 << 15])
-def test_what_is_drawn_together_changes_nothing(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_drawn_together_changes_nothing(together, monkeypatch):
     expected = passes_of(prepared(12, 4), "hard").launch(task(3, 4)).collect()
     monkeypatch.setitem(drawing._TOGETHER, "cpu", together)
     found = passes_of(prepared(12, 4), "hard").launch(task(3, 4)).collect()
@@ -105,9 +103,7 @@ class Unread:
 
 
 @pytest.mark.parametrize(("chunk", "size", "votes"), [(12, 4, "soft"), (4, 12, "hard")])
-def test_nothing_is_read_from_the_device_but_the_counts_of_a_task(
-    chunk: int, size: int, votes: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_from_the_device_but_the_counts_of_a_task(chunk, size, votes, monkeypatch):
     """On torch's device without numbers whatever looks at one fails: ``.item()``, ``if tensor``, a copy to the host."""
     monkeypatch.setattr(drawing, "check_known_answers", lambda device: None)
     model = prepared(chunk, size, votes=votes)
@@ -141,7 +137,7 @@ def test_a_read_on_cuda_waits_without_a_core(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("chunk", "size"), [(12, 4), (4, 12), (8, 8)])
-def test_one_read_a_task_whatever_its_passes(chunk: int, size: int) -> None:
+def test_one_read_a_task_whatever_its_passes(chunk, size):
     own = passes_of(prepared(chunk, size), "hard")
     for tasks in range(1, 4):
         own.launch(task(chunk // size or 1, size) * tasks).collect()
@@ -153,7 +149,7 @@ def scored(batch: np.ndarray) -> np.ndarray:
     return np.stack([total, -total], 1)
 
 
-def test_functions_are_shown_the_same_rows() -> None:
+def test_functions_are_shown_the_same_rows():
     """A model that isn't torch's casts the same votes on this path, on the CPU."""
     seen: list[np.ndarray] = []
 
@@ -170,16 +166,8 @@ def test_functions_are_shown_the_same_rows() -> None:
 
 BAD = {
     "NaN": (lambda batch: np.where(batch.max() > 500, np.nan, scored(batch)), "NaN", {}),
-    "rows": (
-        lambda batch: scored(batch)[: -1 if batch.max() > 500 else None],
-        r"\(11, 2\).*\b12\b",
-        {},
-    ),
-    "classes": (
-        lambda batch: scored(batch)[:, : 1 if batch.max() > 500 else 2],
-        r"\b2\b.*\(12, 1\)",
-        {},
-    ),
+    "rows": (lambda batch: scored(batch)[: -1 if batch.max() > 500 else None], r"\(11, 2\).*\b12\b", {}),
+    "classes": (lambda batch: scored(batch)[:, : 1 if batch.max() > 500 else 2], r"\b2\b.*\(12, 1\)", {}),
     "labels": (
         lambda batch: np.where(batch.reshape(len(batch), -1).max(1) > 500, 7, 0),
         r"\b0\.\.7\b.*\b0\.\.2\b",
@@ -190,7 +178,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_odd_models_are_refused_with_the_inputs(name: str) -> None:
+def test_odd_models_are_refused_with_the_inputs(name):
     model, reason, told = BAD[name]
     own = passes_of(prepared(12, 4, model, **told), "hard")
     far = block(2, 0, 0, 4)
@@ -203,7 +191,7 @@ def test_odd_models_are_refused_with_the_inputs(name: str) -> None:
     assert named == (["2"] if name == "labels" else ["0", "2"])
 
 
-def test_the_plans_generator_decides_the_path() -> None:
+def test_the_plans_generator_decides_the_path():
     for generator in ("sfc64", "auto"):
         model = adapt(network(), "hard").prepare(Numerics(chunk=8, generator=generator), SHAPE)
         assert model.numerics.generator == "sfc64"
@@ -211,14 +199,14 @@ def test_the_plans_generator_decides_the_path() -> None:
     assert Passes(prepared(8, 8), "hard", Execution(workers=1)).on_device is True
 
 
-def test_votes_that_have_no_number_are_refused() -> None:
+def test_votes_that_have_no_number_are_refused():
     own = passes_of(prepared(8, 8), "hard")
     own.launch([[block(0, 2**29 - 1, 0, 8)]]).collect()
     with pytest.raises(InvalidValueError, match=r"\b4294967297\b.*--generator sfc64"):
         own.launch([[block(0, 2**29, 0, 1)]])
 
 
-def test_a_probability_that_is_none_is_noticed_without_looking_at_it() -> None:
+def test_a_probability_that_is_none_is_noticed_without_looking_at_it():
     """Elsewhere than on the CPU looking would mean waiting: it becomes NaN, which is refused with the counts."""
     assert two_columns(torch.empty(6, device="meta"), "probabilities").shape == (6, 2)
     with pytest.raises(ModelError, match='outputs="probabilities"'):

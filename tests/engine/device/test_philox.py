@@ -1,7 +1,5 @@
 """Philox: the published numbers on any device, each number in one place only."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -34,11 +32,11 @@ def blocks(counters: np.ndarray, keys: np.ndarray) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("counter", "key", "block"), KNOWN)
-def test_published_answers(counter: tuple[int, ...], key: tuple[int, ...], block: list[int]) -> None:
+def test_published_answers(counter, key, block):
     assert blocks(np.array([counter]), np.array([key])) == [block] == [philox_block(counter, key)]
 
 
-def test_products_that_wrap_around_lose_no_bit() -> None:
+def test_products_that_wrap_around_lose_no_bit():
     rng = np.random.default_rng(0)
     counters, keys = rng.integers(0, 2**32, (200, 4)), rng.integers(0, 2**32, (200, 2))
     counters[::7] |= 0xFFFF0000
@@ -47,7 +45,7 @@ def test_products_that_wrap_around_lose_no_bit() -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 12])
-def test_numbers_are_those_of_their_stream_vote_and_place(dimension: int) -> None:
+def test_numbers_are_those_of_their_stream_vote_and_place(dimension):
     streams = [Stream(3, 5, Phase.ESTIMATION), Stream(2**70, 2**63 - 1, Phase.PREDICTION)]
     votes = [0, 1, 63, 2**32 - 1]
     asked = [(stream, vote) for stream in streams for vote in votes]
@@ -57,7 +55,7 @@ def test_numbers_are_those_of_their_stream_vote_and_place(dimension: int) -> Non
     assert found == [bits_of(stream, vote, dimension) for stream, vote in asked]
 
 
-def test_no_two_inputs_phases_seeds_votes_or_coordinates_share_a_number() -> None:
+def test_no_two_inputs_phases_seeds_votes_or_coordinates_share_a_number():
     streams = [Stream(seed, index, phase) for seed in (0, 1) for index in range(5) for phase in Phase]
     drawn = []
     for stream in streams:
@@ -71,7 +69,7 @@ def test_no_two_inputs_phases_seeds_votes_or_coordinates_share_a_number() -> Non
     assert len(numbers.unique()) == len(numbers) == len(streams) * 43 * 33
 
 
-def test_keys_are_pinned_and_none_of_the_other_generators_words() -> None:
+def test_keys_are_pinned_and_none_of_the_other_generators_words():
     stream = Stream(0, 0, Phase.ESTIMATION)
     # Published numbers depend on these words: a change here needs a new stream version and a changelog entry.
     assert stream_key(stream) == PINNED
@@ -80,7 +78,7 @@ def test_keys_are_pinned_and_none_of_the_other_generators_words() -> None:
     assert not halves & set(stream_key(stream))
 
 
-def test_a_device_that_counts_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_counts_otherwise_is_refused(monkeypatch):
     check_known_answers("cpu")
     check_known_answers.cache_clear()
     monkeypatch.setattr(philox, "_ROUNDS", 9)

@@ -1,10 +1,6 @@
 """Choosers as they are written and kept in a directory, and what a plan states of its levels, and back."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ from smoothcert.sigma_levels import SigmaLevels
 from tests.guarantees.exact import hard_tally
 
 
-def test_statistics_of_rows() -> None:
+def test_statistics_of_rows():
     rows = np.array([[[0.0, 2.0]], [[3.0, 3.0]], [[-1.0, -1.0]]])
     assert StatisticChooser("mean", (0.0, 2.0))(rows).tolist() == [1, 2, 0]
     assert StatisticChooser("spread", (0.5,))(rows).tolist() == [1, 0, 0]
@@ -35,7 +31,7 @@ def test_statistics_of_rows() -> None:
     assert StatisticChooser("mean", (0.0, 2.0)).levels == 3
 
 
-def test_how_choosers_are_written() -> None:
+def test_how_choosers_are_written():
     assert chooser_named("constant:2") == ConstantChooser(2)
     assert chooser_named("spread:0.3,0.4") == StatisticChooser("spread", (0.3, 0.4))
     assert StatisticChooser("spread", (0.3, 0.4)).text == "spread:0.3,0.4"
@@ -49,11 +45,11 @@ def test_how_choosers_are_written() -> None:
 @pytest.mark.parametrize(
     ("counts", "level"), [((5, 0, 0), 0), ((2, 3, 0), 1), ((5, 5, 0), 0), ((4, 5, 1), 1), ((0, 0, 1), 2)]
 )
-def test_the_median_is_the_first_level_with_half_of_the_votes(counts: tuple[int, ...], level: int) -> None:
+def test_the_median_is_the_first_level_with_half_of_the_votes(counts, level):
     assert median_level(hard_tally(counts)) == level
 
 
-def test_levels_and_noise_come_back(tmp_path: Path) -> None:
+def test_levels_and_noise_come_back(tmp_path):
     assert read_chooser_statement(tmp_path) is None
     assert read_chooser_statement(tmp_path / "missing") is None
     write_chooser_statement(tmp_path, (0.25, 0.5), 0.75, {"inputs": 100})
@@ -61,7 +57,7 @@ def test_levels_and_noise_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [("0.25", "0.35"), ("{", "["), ("sigma_levels", "x")])
-def test_damage_is_noticed(change: tuple[str, str], tmp_path: Path) -> None:
+def test_damage_is_noticed(change, tmp_path):
     write_chooser_statement(tmp_path, (0.25, 0.5), 0.75, {})
     path = RunFiles(tmp_path).chooser
     path.write_text(path.read_text().replace(*change))
@@ -88,12 +84,12 @@ LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
         ({"sigmas": tuple(range(1, 100))}, r"\b64\b.*\b98, 99\b"),
     ],
 )
-def test_levels_that_make_no_sense_are_refused(fields: dict[str, Any], named: str) -> None:
+def test_levels_that_make_no_sense_are_refused(fields, named):
     with pytest.raises(InvalidValueError, match=named):
         SigmaLevels(**fields)
 
 
-def test_the_parts_of_alpha_never_exceed_it() -> None:
+def test_the_parts_of_alpha_never_exceed_it():
     for alpha in (0.5, 0.05, 0.001, 1e-9, 0.1 + 1e-17):
         assert LEVELS.chooser_alpha(alpha) == alpha / 32
         assert LEVELS.chooser_alpha(alpha) + LEVELS.level_alpha(alpha) <= alpha
@@ -112,7 +108,7 @@ def test_the_parts_of_alpha_never_exceed_it() -> None:
         SigmaLevels((0.5,), constant=0),
     ],
 )
-def test_a_plan_comes_back_from_what_it_states(levels: SigmaLevels, tmp_path: Any) -> None:
+def test_a_plan_comes_back_from_what_it_states(levels, tmp_path):
     plan = CertifyPlan(
         Gaussian(levels.sigmas[-1]), seed=3, n=500, alpha=0.01, levels=255, dimension=12, sigma_levels=levels
     )
@@ -129,25 +125,25 @@ def test_a_plan_comes_back_from_what_it_states(levels: SigmaLevels, tmp_path: An
         ({"stop": ("total:100000",)}, "total:100000"),
     ],
 )
-def test_plans_that_levels_have_no_place_in(fields: dict[str, Any], named: str) -> None:
+def test_plans_that_levels_have_no_place_in(fields, named):
     with pytest.raises(InvalidValueError, match=named):
         CertifyPlan(**({"noise": Gaussian(1.0), "sigma_levels": LEVELS} | fields))
 
 
-def test_a_plain_classifier_refuses_levels() -> None:
+def test_a_plain_classifier_refuses_levels():
     plan = CertifyPlan(Gaussian(1.0), sigma_levels=LEVELS)
     with pytest.raises(InvalidValueError, match="LevelledClassifier"):
         SmoothedClassifier(lambda batch: batch, plan)
 
 
-def test_a_damaged_statement_is_refused(tmp_path: Any) -> None:
+def test_a_damaged_statement_is_refused(tmp_path):
     plan = CertifyPlan(Gaussian(1.0), seed=3, levels=255, dimension=12, sigma_levels=LEVELS).as_json()
     for chooser in ({}, {"sigma": "x", "n0": 1, "n": 1}, {"constant": "one"}, {"constant": 9}):
         with pytest.raises(InvalidValueError):
             CertifyPlan.from_statement(PlanStatement(plan | {"chooser": chooser}), tmp_path)
 
 
-def test_models_that_number_their_classes_otherwise_are_refused() -> None:
+def test_models_that_number_their_classes_otherwise_are_refused():
     """Class 0 of one level would be class 1 of another."""
     from sklearn.linear_model import LogisticRegression
 
@@ -160,13 +156,13 @@ def test_models_that_number_their_classes_otherwise_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("chooser_sigma", 0.5), ("chooser_n", 10), ("n", 10)])
-def test_what_belongs_in_a_plan_is_not_passed_over(field: str, value: Any) -> None:
+def test_what_belongs_in_a_plan_is_not_passed_over(field, value):
     plan = CertifyPlan(Gaussian(0.5), sigma_levels=SigmaLevels((0.25, 0.5), constant=0))
     with pytest.raises(InvalidValueError, match=rf"\b{field}\b"):
         LevelledClassifier(lambda batch: batch, ConstantChooser(0), plan, **{field: value})
 
 
-def test_a_chooser_names_levels_by_their_numbers() -> None:
+def test_a_chooser_names_levels_by_their_numbers():
     from sklearn.linear_model import LogisticRegression
 
     rows = [[0.0], [1.0], [0.1], [0.9]]

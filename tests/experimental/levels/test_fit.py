@@ -1,7 +1,5 @@
 """A chooser's fit: pilot votes, what its network learns from them, what it is worth, and its directory."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -44,7 +42,6 @@ from smoothcert.perturb.base import NOISES
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import read_run
 from smoothcert.tally import Phase, Stream, Tally
-from tests.conftest import BuildOnce
 from tests.experimental.levels.toys import Half, pictures
 
 PLAN = LevelFitPlan(
@@ -61,18 +58,18 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(build_once: BuildOnce) -> Path:
+def undisturbed(build_once) -> Path:
     """A finished chooser; tests that change it take a copy."""
     return build_once("level-fit-chooser", fitted)
 
 
 @pytest.fixture
-def chooser(undisturbed: Path, tmp_path: Path) -> Path:
+def chooser(undisturbed, tmp_path) -> Path:
     """A copy of a finished chooser."""
     return shutil.copytree(undisturbed, tmp_path / "chooser")
 
 
-def test_a_chooser_is_a_model_that_says_what_it_chooses_among(chooser: Path) -> None:
+def test_a_chooser_is_a_model_that_says_what_it_chooses_among(chooser):
     _, spec = load_model(chooser)
     assert spec.classes == ("0.5", "1")
     assert read_chooser_statement(chooser) == ((0.5, 1.0), 0.75)
@@ -81,7 +78,7 @@ def test_a_chooser_is_a_model_that_says_what_it_chooses_among(chooser: Path) -> 
     assert fitted(chooser).inputs == 6
 
 
-def test_the_same_again_does_nothing_and_another_plan_is_refused(chooser: Path) -> None:
+def test_the_same_again_does_nothing_and_another_plan_is_refused(chooser):
     before = (chooser / "model.safetensors").stat().st_mtime_ns
     rows: list[int] = []
     fitted(chooser, progress=LevelFitProgress(rows=rows.append))
@@ -91,7 +88,7 @@ def test_the_same_again_does_nothing_and_another_plan_is_refused(chooser: Path) 
         fitted(chooser, replace(PLAN, votes=33))
 
 
-def test_damaged_weights_are_made_again(chooser: Path) -> None:
+def test_damaged_weights_are_made_again(chooser):
     report, whole = fitted(chooser), contents(chooser)
     (chooser / "model.safetensors").write_bytes(whole["model.safetensors"][:-1])
     assert fitted(chooser) == report
@@ -99,9 +96,7 @@ def test_damaged_weights_are_made_again(chooser: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [0, 1, 2])
-def test_a_kill_leaves_nothing_that_looks_finished(
-    written: int, undisturbed: Path, chooser: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_leaves_nothing_that_looks_finished(written, undisturbed, chooser, tmp_path, monkeypatch):
     """Killed before the statement, before the weights, and before the description that makes them a model."""
     from smoothcert import files
     from smoothcert.architectures import weights
@@ -128,7 +123,7 @@ def test_a_kill_leaves_nothing_that_looks_finished(
     assert contents(killed) == contents(undisturbed)
 
 
-def test_progress_counts_every_row(tmp_path: Path) -> None:
+def test_progress_counts_every_row(tmp_path):
     begun: list[tuple[int, int]] = []
     rows: list[int] = []
     epochs: list[int] = []
@@ -140,7 +135,7 @@ def test_progress_counts_every_row(tmp_path: Path) -> None:
     assert len(epochs) == 2
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     with pytest.raises(InvalidValueError, match=r"validation.*\b20\b.*--validation 5\b"):
         fitted(tmp_path / "chooser", replace(PLAN, validation=20))
     two = [adapt(Half(), "hard")] * 2
@@ -157,12 +152,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "chooser").exists()
 
 
-def test_a_chooser_is_no_run_to_be_tabled(undisturbed: Path) -> None:
+def test_a_chooser_is_no_run_to_be_tabled(undisturbed):
     with pytest.raises(RunError, match=rf"--chooser {re.escape(str(undisturbed))}"):
         read_run(undisturbed)
 
 
-def test_the_kind_is_what_runs_are_told_apart_by() -> None:
+def test_the_kind_is_what_runs_are_told_apart_by():
     assert fit.KIND == "fit-levels"
 
 
@@ -180,7 +175,7 @@ def worth(radii: np.ndarray, plan: LevelFitPlan = NETWORK_PLAN):
     return reported(counts, radii[kept], noise)
 
 
-def test_it_goes_where_the_radius_is() -> None:
+def test_it_goes_where_the_radius_is():
     bright = pictures(160).labels == 1
     report = worth(np.where(np.stack([bright, ~bright], 1), 0.8, 0.1))
     assert report.fixed == pytest.approx((0.45, 0.45))
@@ -188,7 +183,7 @@ def test_it_goes_where_the_radius_is() -> None:
     assert report.shares == pytest.approx((0.5, 0.5), abs=0.1)
 
 
-def test_it_stays_where_nothing_can_be_learnt() -> None:
+def test_it_stays_where_nothing_can_be_learnt():
     radii = np.random.default_rng(0).random((160, 2)) + np.array([0.0, 0.3])
     report = worth(radii)
     assert report.best == 1
@@ -196,7 +191,7 @@ def test_it_stays_where_nothing_can_be_learnt() -> None:
     assert report.chooser == pytest.approx(report.fixed[1], abs=0.02)
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_doesnt() -> None:
+def test_the_same_seed_gives_the_same_weights_and_another_doesnt():
     data, places = pictures(40), np.arange(40)
     radii = np.random.default_rng(1).random((40, 2))
 
@@ -209,7 +204,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_doesnt() -> None:
     assert not torch.equal(weights(3), weights(4))
 
 
-def test_inputs_are_drawn_from_all_over_and_kept_apart() -> None:
+def test_inputs_are_drawn_from_all_over_and_kept_apart():
     fitted, kept = chosen_inputs(range(0, 1000, 2), NETWORK_PLAN)
     assert len(kept) == 60
     assert len(fitted) == 100
@@ -220,19 +215,19 @@ def test_inputs_are_drawn_from_all_over_and_kept_apart() -> None:
     assert len(few) == 40
 
 
-def test_the_default_network_suits_the_pictures() -> None:
+def test_the_default_network_suits_the_pictures():
     spec = chooser_spec(pictures(2), NETWORK_PLAN)
     assert spec.architecture == "small-cnn"
     assert spec.classes == ("0.25", "1")
 
 
-def test_a_loss_that_runs_away_is_told() -> None:
+def test_a_loss_that_runs_away_is_told():
     data, plan = pictures(40), LevelFitPlan(sigmas=(0.25, 1.0), epochs=2, copies=1, lr=1e30)
     with pytest.raises(ModelError, match=r"\bnan\b.*1e\+30"):
         fitted_chooser(chooser_spec(data, plan), data, np.arange(40), np.ones((40, 2)), plan)
 
 
-def test_it_starts_from_all_but_the_last_layer_of_another_network() -> None:
+def test_it_starts_from_all_but_the_last_layer_of_another_network():
     data = pictures(160)
     spec = ModelSpec("small-cnn", data.input_shape, ("dark", "bright"))
     trained = initialise(spec, 7)
@@ -250,7 +245,7 @@ def test_it_starts_from_all_but_the_last_layer_of_another_network() -> None:
     assert not last
 
 
-def test_it_starts_from_a_network_for_the_same_inputs_only() -> None:
+def test_it_starts_from_a_network_for_the_same_inputs_only():
     data = pictures(160)
     other = ModelSpec("small-cnn", (3, 32, 32), ("dark", "bright"))
     with pytest.raises(ModelError, match=r"small-cnn.*\(1, 4, 4\).*small-cnn.*\(3, 32, 32\)"):
@@ -269,7 +264,7 @@ class ByConvolution(torch.nn.Module):
         self.scale, self.classes = torch.nn.Linear(1, 1), torch.nn.Conv2d(1, classes, 1)
 
 
-def test_a_network_whose_classes_come_from_elsewhere_is_refused() -> None:
+def test_a_network_whose_classes_come_from_elsewhere_is_refused():
     with pytest.raises(ModelError, match="ByConvolution"):
         _take_over(ByConvolution(2), ByConvolution(10))
 
@@ -284,7 +279,7 @@ SHARES = Bound("shares", "hard", False, "", _share)
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 @pytest.mark.parametrize("levels", [2, 3, 5])
-def test_it_is_the_radius_that_certificates_combine_to(kind: str, levels: int) -> None:
+def test_it_is_the_radius_that_certificates_combine_to(kind, levels):
     random, noise = np.random.default_rng(levels), NOISES[kind](0.7)
     for _ in range(60):
         counts = random.multinomial(1000, random.dirichlet(np.full(levels, 0.5)))
@@ -295,13 +290,13 @@ def test_it_is_the_radius_that_certificates_combine_to(kind: str, levels: int) -
         assert float(soft) == pytest.approx(combined_radius(reached, radii.tolist()), abs=1e-9)
 
 
-def test_where_votes_limit_the_radius_they_are_drawn_apart() -> None:
+def test_where_votes_limit_the_radius_they_are_drawn_apart():
     shares = torch.tensor([[0.2, 0.8]], requires_grad=True)
     combined_radii(shares, torch.tensor([[0.0, 5.0]]), NOISES["gaussian"](1.0)).sum().backward()
     assert shares.grad[0, 0] < 0  # the rest of a share counts as the other level's
 
 
-def test_sure_votes_have_a_finite_gradient() -> None:
+def test_sure_votes_have_a_finite_gradient():
     shares = torch.tensor([[0.0, 1.0]], requires_grad=True)
     found = combined_radii(shares, torch.tensor([[0.0, 9.0]]), NOISES["gaussian"](1.0))
     found.sum().backward()
@@ -309,7 +304,7 @@ def test_sure_votes_have_a_finite_gradient() -> None:
     assert torch.isfinite(shares.grad).all()
 
 
-def test_the_expected_radius() -> None:
+def test_the_expected_radius():
     found = expected_radius(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 2.0]]))
     assert float(found) == 1.75
 
@@ -317,7 +312,7 @@ def test_the_expected_radius() -> None:
 NOISE = NOISES["gaussian"](1.0)
 
 
-def test_sure_votes_give_the_levels_own_radii_and_unsure_ones_less() -> None:
+def test_sure_votes_give_the_levels_own_radii_and_unsure_ones_less():
     radii = np.array([[0.1, 0.9], [0.4, 2.0]])
     sure = reported(np.array([[0, 1000], [1000, 0]]), radii, NOISE)
     assert sure.fixed == pytest.approx((0.25, 1.45))
@@ -332,12 +327,12 @@ def test_sure_votes_give_the_levels_own_radii_and_unsure_ones_less() -> None:
     assert unsure.homes == pytest.approx(1.45)
 
 
-def test_it_comes_back_from_json() -> None:
+def test_it_comes_back_from_json():
     report = reported(np.array([[5, 95], [90, 10]]), np.array([[0.1, 0.9], [0.4, 0.2]]), NOISE)
     assert LevelReport.from_json(json.loads(json.dumps(report.as_json()))) == report
 
 
-def test_the_labels_radius_of_shares_and_nothing_where_it_loses() -> None:
+def test_the_labels_radius_of_shares_and_nothing_where_it_loses():
     counts = np.array([[96, 4, 0], [4, 96, 0], [100, 0, 0], [50, 50, 0]])
     found = label_radii(counts, np.zeros(4, dtype=np.int64), NOISES["gaussian"](0.5))
     assert found[0] == pytest.approx(0.25 * (ndtri(96.5 / 101) - ndtri(4.5 / 101)))
@@ -346,12 +341,12 @@ def test_the_labels_radius_of_shares_and_nothing_where_it_loses() -> None:
     assert found[3] == 0
 
 
-def test_uniform_noise_has_its_own_radius() -> None:
+def test_uniform_noise_has_its_own_radius():
     found = label_radii(np.array([[80, 20]]), np.zeros(1, dtype=np.int64), NOISES["uniform"](0.5))
     assert found[0] == pytest.approx(0.5 * 3**0.5 * (80.5 - 20.5) / 101)
 
 
-def test_votes_are_a_pilots_and_nobody_elses() -> None:
+def test_votes_are_a_pilots_and_nobody_elses():
     data, base = pictures(6), adapt(Half(), "hard")
     smoothed = SmoothedClassifier(base, sigma=1.0, seed=5)
     expected = dict(smoothed.cast_each(((i, data.input(i)) for i in range(6)), 64))
@@ -361,7 +356,7 @@ def test_votes_are_a_pilots_and_nobody_elses() -> None:
     assert [tuple(row) for row in counts] == [expected[4].counts, expected[1].counts]
 
 
-def test_radii_at_every_level_of_one_model_and_of_two() -> None:
+def test_radii_at_every_level_of_one_model_and_of_two():
     data, plan = pictures(20), LevelFitPlan(sigmas=(1.0, 2.0), votes=4000)
     places = np.arange(20)
     right, wrong = adapt(Half(), "hard"), adapt(Half(-1.0), "hard")
@@ -372,7 +367,7 @@ def test_radii_at_every_level_of_one_model_and_of_two() -> None:
     assert (radii_by_level([wrong, right], data, places, plan, Execution())[:, 0] == 0).all()
 
 
-def test_the_label_is_the_models_own_number_for_it() -> None:
+def test_the_label_is_the_models_own_number_for_it():
     data, plan = pictures(6), LevelFitPlan(sigmas=(0.5, 1.0), votes=64)
     other = TorchClassifier(Half(-1.0), class_names=("bright", "dark"))
     assert (radii_by_level([other], data, np.arange(6), plan, Execution()) > 0).all()

@@ -1,9 +1,6 @@
 """When voting at another level ends, and the evidence beside a run: written whole, read back, and damage left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,6 @@ from smoothcert.runs.run import Run, read_run
 from smoothcert.runs.side_files import LevelEvidence, LevelVotes, append_evidence, read_evidence
 from smoothcert.smoothing.stopping.forecasts import VotingState
 from smoothcert.tally import Phase, Stream, Tally
-from tests.conftest import BuildOnce
 from tests.levelled_runs import certified
 from tests.smoothing.stopping.states import told
 
@@ -22,12 +18,12 @@ N = 2000
 
 
 @pytest.fixture(scope="module")
-def run(build_once: BuildOnce) -> Run:
+def run(build_once) -> Run:
     return read_run(build_once("level-rules-run", lambda path: certified(path, n=N)))
 
 
 @pytest.fixture(scope="module")
-def evidence(run: Run) -> list[LevelEvidence]:
+def evidence(run) -> list[LevelEvidence]:
     return decided_levels(run)
 
 
@@ -37,7 +33,7 @@ def state(radius: float, votes: int = 64, full: float = 1.0) -> VotingState:
     return VotingState(0, None, N, tally, radius, lambda cast: full if cast.n > votes else radius)
 
 
-def test_enough_useless_or_not_yet() -> None:
+def test_enough_useless_or_not_yet():
     rule = Enough(0.5, 0.2)
     assert rule.reason(state(0.4)) is None
     assert told(rule.reason(state(0.5))) == ("enough", [0.5])
@@ -46,7 +42,7 @@ def test_enough_useless_or_not_yet() -> None:
     assert Enough(0.5, 0.0).reason(state(0.0, full=0.0)) is not None
 
 
-def test_a_level_that_falls_short_of_the_others_gets_all_its_votes(evidence: list[LevelEvidence]) -> None:
+def test_a_level_that_falls_short_of_the_others_gets_all_its_votes(evidence):
     """Its radius is the answer's: ending where the others' radius is hopeless would leave that of the first votes."""
     one = evidence[6]  # far from the border between classes, on that between levels 0 and 1
     (other,) = one.votes[1:]
@@ -55,7 +51,7 @@ def test_a_level_that_falls_short_of_the_others_gets_all_its_votes(evidence: lis
     assert one.radii[0] > 0.6  # 0.27 after the first block
 
 
-def test_a_level_within_reach_of_the_chooser_only_gets_few(evidence: list[LevelEvidence]) -> None:
+def test_a_level_within_reach_of_the_chooser_only_gets_few(evidence):
     """Where the median can't come to a level within more than it can certify, its votes end at the first look."""
     one = evidence[7]
     assert one.limit == "chooser"
@@ -64,13 +60,13 @@ def test_a_level_within_reach_of_the_chooser_only_gets_few(evidence: list[LevelE
         assert other.estimation.n < N / 10
 
 
-def test_levels_that_reach_what_the_others_leave_stop_there(evidence: list[LevelEvidence]) -> None:
+def test_levels_that_reach_what_the_others_leave_stop_there(evidence):
     stopped = [vote for one in evidence for vote in one.votes[1:] if told(vote.stopped)[0] == "enough"]
     assert stopped
     assert any(vote.estimation.n < N for vote in stopped)
 
 
-def test_it_is_the_same_run_however_often(run: Run, tmp_path: Path) -> None:
+def test_it_is_the_same_run_however_often(run, tmp_path):
     assert read_run(certified(tmp_path / "again", n=N)).records.digest == run.records.digest
 
 
@@ -92,7 +88,7 @@ EVIDENCE = LevelEvidence(
 )
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_what_is_written_comes_back(tmp_path):
     constant = replace(EVIDENCE, index=5, chosen=None, chooser=None, votes=EVIDENCE.votes[:1])
     for one in (EVIDENCE, constant):
         append_evidence(tmp_path, one)
@@ -101,7 +97,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert EVIDENCE.certified == (0, 1)
 
 
-def test_lines_that_were_cut_or_changed_are_left_out(tmp_path: Path) -> None:
+def test_lines_that_were_cut_or_changed_are_left_out(tmp_path):
     append_evidence(tmp_path, EVIDENCE)
     append_evidence(tmp_path, replace(EVIDENCE, index=6))
     path = RunFiles(tmp_path).levels
@@ -118,5 +114,5 @@ def test_lines_that_were_cut_or_changed_are_left_out(tmp_path: Path) -> None:
         ((0.3, 0.0, 0.9), (0.1, 0.4, 0.0), "chooser"),
     ],
 )
-def test_what_limits_a_radius(reaches: tuple[float, ...], radii: tuple[float, ...], limit: str) -> None:
+def test_what_limits_a_radius(reaches, radii, limit):
     assert replace(EVIDENCE, reaches=reaches, radii=radii).limit == limit

@@ -1,7 +1,5 @@
 """Pictures of 4×4, and models of them whose radii at every level are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn
