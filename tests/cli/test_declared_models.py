@@ -252,26 +252,22 @@ POINTS = ["--dataset", "npz:inputs.npz", "--sigma", "0.5", "--n", "200", "--max"
 
 
 @pytest.fixture
-def factories(inputs: str) -> None:
+def factories(inputs) -> None:
     Path("made_models.py").write_text(FACTORIES)
 
 
 @pytest.mark.parametrize("made", ["Net", "build"])
-def test_a_class_or_factory_without_required_arguments_is_called(factories: None, made: str) -> None:
+def test_a_class_or_factory_without_required_arguments_is_called(factories, made):
     main(["certify", f"made_models:{made}", *POINTS, "--out", "run"])
     assert load_run(Path("run")).manifest.model.name == "Net"
 
 
 @pytest.mark.parametrize(("made", "told"), [("Open", "width"), ("failing", "weights are elsewhere")])
-def test_what_keeps_a_factory_from_being_called_is_named(
-    factories: None, capsys: pytest.CaptureFixture[str], made: str, told: str
-) -> None:
+def test_what_keeps_a_factory_from_being_called_is_named(factories, capsys, made, told):
     assert names(refusal(capsys, "certify", f"made_models:{made}", *POINTS, "--out", "run"), told)
 
 
-def test_a_trusted_file_of_a_whole_module_is_a_model(
-    factories: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_trusted_file_of_a_whole_module_is_a_model(factories, capsys, tmp_path):
     """Its class is found in the folder that the command runs in; where it isn't, the module is named."""
     script = "import torch, made_models; torch.save(made_models.Net(), 'whole.pt')"
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)

@@ -158,13 +158,11 @@ def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(capsys, tmp_path)
         (0.001, 1000, True),
     ],
 )
-def test_near_chance_is_hardly_more_than_guessing(accuracy: float, classes: int, doubtful: bool) -> None:
+def test_near_chance_is_hardly_more_than_guessing(accuracy, classes, doubtful):
     assert near_chance(accuracy, classes) is doubtful
 
 
-def test_a_model_that_learned_nothing_is_told_when_it_is_trained_and_certified(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_model_that_learned_nothing_is_told_when_it_is_trained_and_certified(capsys):
     hopeless = ["--sigma", "50", "--epochs", "1", "--lr", "0.001", "--out", "hopeless"]
     assert "warning:" in told(capsys, "train", "digits", *hopeless)[1]
     assert guessing(Path("hopeless"), 10)
@@ -172,7 +170,7 @@ def test_a_model_that_learned_nothing_is_told_when_it_is_trained_and_certified(
     assert "warning:" in certified[1]
 
 
-def test_answers_of_one_class_say_little() -> None:
+def test_answers_of_one_class_say_little():
     labels = np.arange(20) % 4
     assert "class 2" in str(uninformative(np.full(20, 2), labels, 4))
     assert "25 %" in str(uninformative((labels + 1) % 4, labels, 4))

@@ -172,7 +172,7 @@ def test_a_run_knows_which_inputs_were_asked_for(tmp_path):
     assert done.shortfall is None
 
 
-def test_inputs_can_be_a_range_of_the_data_set(tmp_path: Path) -> None:
+def test_inputs_can_be_a_range_of_the_data_set(tmp_path):
     run = certify_dataset(smoothed(), dataset(), tmp_path / "range", Choice(3, first=10, end=20))
     assert list(run.planned or ()) == [record.index for record in run.records] == [10, 13, 16, 19]
     assert run.complete

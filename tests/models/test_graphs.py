@@ -1,7 +1,5 @@
 """Recorded passes: on a CPU, where a recorder that keeps CUDA's rules stands in for CUDA's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -98,7 +96,7 @@ def test_a_model_that_can_not_be_recorded_is_refused_by_name_and_a_cpu_has_no_gr
         tallies("graphs")
 
 
-def test_a_pass_is_recorded_on_a_stream_of_its_own_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_is_recorded_on_a_stream_of_its_own_and_one_at_a_time(monkeypatch):
     """Never run on CUDA: torch's default for graphs is one stream for all threads, and its recording has one owner."""
     cuda, recording = MagicMock(), []
 

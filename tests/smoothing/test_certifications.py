@@ -263,7 +263,7 @@ def test_the_label_of_a_stream_goes_by_name():
     assert last.certification.label == 1
 
 
-def test_noise_that_is_tiny_beside_the_inputs_is_told(tmp_path: Path) -> None:
+def test_noise_that_is_tiny_beside_the_inputs_is_told(tmp_path):
     """Pixels from 0 to 255 and σ of pixels in [0, 1]; columns without noise have ranges of their own."""
     pixels = np.array([[0, 255], [255, 3]], dtype=np.uint8)
     with pytest.warns(SmallNoiseWarning, match=r"0\.39 %"):
@@ -276,7 +276,7 @@ def test_noise_that_is_tiny_beside_the_inputs_is_told(tmp_path: Path) -> None:
         smoothed(hold=[1]).certify(np.array([[3.0, 1e4], [-3.0, 0.0]]))
 
 
-def test_a_list_of_arrays_is_a_batch_whatever_their_axes() -> None:
+def test_a_list_of_arrays_is_a_batch_whatever_their_axes():
     def darker(batch: np.ndarray) -> np.ndarray:
         means = batch.reshape(len(batch), -1).mean(1)
         return np.stack([means, -means], 1)
@@ -285,12 +285,12 @@ def test_a_list_of_arrays_is_a_batch_whatever_their_axes() -> None:
     assert smoothed(darker).certify(pictures).predicted.tolist() == [0, 1]
 
 
-def test_images_of_pil_are_refused_with_the_array_to_give() -> None:
+def test_images_of_pil_are_refused_with_the_array_to_give():
     images = pytest.importorskip("PIL.Image", reason="smoothcert[images] is not installed")
     with pytest.raises(InvalidValueError, match="255"):
         smoothed().certify([images.new("L", (2, 2))])
 
 
-def test_labels_in_the_place_of_a_choice_are_a_mistake_that_names_labels(tmp_path: Path) -> None:
+def test_labels_in_the_place_of_a_choice_are_a_mistake_that_names_labels(tmp_path):
     with pytest.raises(InvalidValueError, match="labels="):
         certify_dataset(smoothed(), X, tmp_path / "run", np.array([0, 1, 0, 0]))  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ def test_nothing_is_read_from_the_device_but_the_counts_of_a_task(chunk, size, v
         passes_of(looking, votes).launch(task(chunk // size or 1, size))
 
 
-def test_a_read_on_cuda_waits_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_on_cuda_waits_without_a_core(monkeypatch):
     """Never run there: pinned memory, a copy that does not wait, and an event that blocks instead of spinning."""
     cuda, made = MagicMock(), MagicMock()
     numbers = MagicMock(device=torch.device("cuda:1"), shape=(2,), dtype=torch.int64)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -290,7 +291,7 @@ def test_starting_constants_that_make_no_sense(spec, named):
         starting_constants(spec)
 
 
-def test_the_default_rate_is_the_papers_in_pixels() -> None:
+def test_the_default_rate_is_the_papers_in_pixels():
     """Tecot et al. normalise the MNISTs by 0.3081 before the noise: their .001 is of σ in those units."""
     default = FitPlan(init=0.1)
     assert default.lr == pytest.approx(0.001 * 0.3081)

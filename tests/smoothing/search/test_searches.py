@@ -93,7 +93,7 @@ class Turning(nn.Module):
         return torch.where(near[:, None], torch.tensor([0.8, 0.2]), torch.tensor([0.02, 0.98])).log()
 
 
-def test_the_papers_grid_is_about_one_class_at_every_sigma() -> None:
+def test_the_papers_grid_is_about_one_class_at_every_sigma():
     asked, where = problem(Turning(), sigma=0.1), origin(0)
     (free,) = GridSearch(samples=10, check_votes=0, soft=True, whole=True).search(asked, where)
     (fixed,) = PaperGridSearch(samples=10).search(asked, where)
@@ -103,7 +103,7 @@ def test_the_papers_grid_is_about_one_class_at_every_sigma() -> None:
     assert PaperGridSearch(samples=10).evaluations == 200 + 100
 
 
-def test_the_packages_defaults_are_those_of_its_release() -> None:
+def test_the_packages_defaults_are_those_of_its_release():
     search = PackageSearch()
     assert (search.steps, search.lr, search.samples, search.check_votes) == (900, 0.04, 100, 0)
     # Confident everywhere: both means are clamped at .001 and .999, the papers at .02 and .98.
