@@ -190,7 +190,7 @@ def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(tmp_pat
     model = str(linear_onnx(tmp_path / "m.onnx"))
     data = at_distances([0.4, 1.4])
     np.savez(tmp_path / "inputs.npz", x=np.asarray(data.stored), y=data.labels)
-    inputs, out = f"npz:{tmp_path / 'inputs.npz'}", str(tmp_path / "digits_run")
+    inputs, out = f"npz:{tmp_path / 'inputs.npz'}", str(tmp_path / "run")
     main(["certify", model, "-d", inputs, "--sigma", "0.5", "--n", "1000", "--quiet", "--out", out])
     words = ["attack", out, "--model", model, "--dataset", inputs, "--radii", "0.6", "1"]
     main([*words, "--steps", "10"])
