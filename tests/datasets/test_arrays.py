@@ -16,18 +16,15 @@ def save(folder: Path, **arrays: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("inputs", "labels"), [("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target")]
-)
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_one_pair_serves_as_either_split(tmp_path, inputs, labels, split):
-    path = save(tmp_path, **{inputs: X, labels: Y})
-    dataset = load(f"npz:{path}", split)
-    assert dataset.name == f"npz:{path}"
-    np.testing.assert_array_equal(dataset.stored, X)
-    np.testing.assert_array_equal(dataset.labels, Y)
-    assert dataset.classes == ("0", "1", "2")
-    assert load(str(path)).fingerprint() == dataset.fingerprint()
+def test_one_pair_serves_as_either_split(tmp_path):
+    for inputs, labels in (("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target")):
+        path = save(tmp_path, **{inputs: X, labels: Y})
+        for split in ("train", "test"):
+            dataset = load(f"npz:{path}", split)
+            assert (dataset.name, dataset.classes) == (f"npz:{path}", ("0", "1", "2"))
+            np.testing.assert_array_equal(dataset.stored, X)
+            np.testing.assert_array_equal(dataset.labels, Y)
+            assert load(str(path)).fingerprint() == dataset.fingerprint()
 
 
 def test_pairs_by_split(tmp_path):
@@ -36,38 +33,24 @@ def test_pairs_by_split(tmp_path):
     np.testing.assert_array_equal(train.stored, X)
     np.testing.assert_array_equal(test.stored, X[:2] + 1)
     assert train.classes == test.classes == ("0", "1", "2"), "the splits of a file agree on the classes"
-
-
-def test_the_other_split_is_not_taken_instead(tmp_path):
-    path = save(tmp_path, x_train=X, y_train=Y)
     with pytest.raises(DataError, match=r"x_test/y_test.*x_train, y_train"):
-        load(str(path), "test")
+        load(str(save(tmp_path, x_train=X, y_train=Y)), "test")
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.bool_, np.float16, np.float64, ">f4"])
-def test_values_are_used_as_they_are(tmp_path, dtype):
-    values = (X * 20).astype(dtype)  # type: ignore[call-overload]
-    dataset = load(str(save(tmp_path, x=values, y=Y)))
-    assert dataset.scale == 1
-    assert dataset.stored.dtype == values.dtype
-    np.testing.assert_array_equal(dataset.inputs(slice(None)), values.astype(np.float32))
-    assert len(dataset.fingerprint()) == 64
-
-
-@pytest.mark.parametrize("names", [["cat", "dog", "éléphant", "fly"], [b"cat", b"dog", b"ant", b"fly"]])
-def test_class_names(tmp_path, names):
-    dataset = load(str(save(tmp_path, x=X, y=Y, classes=names)))
-    assert len(dataset.classes) == 4
-    assert dataset.classes[:2] == ("cat", "dog")
-
-
-@pytest.mark.parametrize(
-    "labels", [[0.0, 2.0, 1.0], np.array([0, 2, 1], np.uint8), np.array([0, 2, 1], np.float16)]
-)
-def test_whole_labels_of_any_type(tmp_path, labels):
-    dataset = load(str(save(tmp_path, x=X, y=labels)))
-    assert dataset.labels.dtype == np.int64
-    assert dataset.labels.tolist() == [0, 2, 1]
+def test_values_and_names_are_used_as_they_are(tmp_path):
+    for dtype in (np.uint8, np.int64, np.bool_, np.float16, np.float64, ">f4"):
+        values = (X * 20).astype(dtype)
+        dataset = load(str(save(tmp_path, x=values, y=Y)))
+        assert dataset.scale == 1
+        assert dataset.stored.dtype == values.dtype
+        np.testing.assert_array_equal(dataset.inputs(slice(None)), values.astype(np.float32))
+        assert len(dataset.fingerprint()) == 64
+    for names in (["cat", "dog", "éléphant", "fly"], [b"cat", b"dog", b"ant", b"fly"]):
+        dataset = load(str(save(tmp_path, x=X, y=Y, classes=names)))
+        assert (len(dataset.classes), dataset.classes[:2]) == (4, ("cat", "dog"))
+    for labels in ([0.0, 2.0, 1.0], np.array([0, 2, 1], np.uint8), np.array([0, 2, 1], np.float16)):
+        dataset = load(str(save(tmp_path, x=X, y=labels)))
+        assert (dataset.labels.dtype, dataset.labels.tolist()) == (np.int64, [0, 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -101,20 +84,16 @@ def test_wrong_arrays_are_named(tmp_path, arrays, named):
         load(f"npz:{path}")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_first_value_that_is_not_finite_is_named(tmp_path, value):
-    images = np.zeros((3, 1, 2, 2))
-    images[1, 0, 1, 0] = images[2, 0, 0, 0] = value
-    with pytest.raises(DataError, match=rf"'x'.*{value}.*\b1\b.*\(0, 1, 0\)"):
-        load(str(save(tmp_path, x=images, y=Y)))
-
-
-@pytest.mark.parametrize("key", ["x", "y", "classes"])
-def test_object_arrays_are_refused(tmp_path, key):
-    objects = np.array([[1], [1, 2], None], dtype=object)
-    path = save(tmp_path, **{"x": X, "y": Y, key: objects})
-    with pytest.raises(DataError, match=rf"data\.npz.*'{key}'.*np\.savez"):
-        load(str(path))
+def test_first_value_that_is_not_finite_is_named_and_objects_are_refused(tmp_path):
+    for value in (np.nan, np.inf, -np.inf):
+        images = np.zeros((3, 1, 2, 2))
+        images[1, 0, 1, 0] = images[2, 0, 0, 0] = value
+        with pytest.raises(DataError, match=rf"'x'.*{value}.*\b1\b.*\(0, 1, 0\)"):
+            load(str(save(tmp_path, x=images, y=Y)))
+    for key in ("x", "y", "classes"):
+        path = save(tmp_path, **{"x": X, "y": Y, key: np.array([[1], [1, 2], None], dtype=object)})
+        with pytest.raises(DataError, match=rf"data\.npz.*'{key}'.*np\.savez"):
+            load(str(path))
 
 
 def test_truncated_archive_is_refused(tmp_path):

@@ -37,57 +37,35 @@ def dataset(folder: Path, **changes: object) -> Dataset:
 def test_it_looks_like_the_array_it_stands_for(folder):
     lazy = images(folder)
     whole = lazy[:]
-    assert (len(lazy), lazy.shape, lazy.ndim, lazy.size, lazy.dtype) == (
-        len(whole),
-        whole.shape,
-        whole.ndim,
-        whole.size,
-        whole.dtype,
-    )
+    assert len(lazy) == len(whole)
+    for name in ("shape", "ndim", "size", "dtype"):
+        assert getattr(lazy, name) == getattr(whole, name), name
     assert len(np.unique(whole.reshape(5, -1), axis=0)) == 5
 
 
-@pytest.mark.parametrize(
-    "indices",
-    [
-        slice(1, 4),
-        slice(None, None, -2),
-        slice(3, 100),
-        slice(2, 2),
-        np.array([4, 0, 0, -1]),
-        np.array([True, False, True, False, False]),
-        [3, 1],
-        [2],
-        [],
-        2,
-        -1,
-        np.int64(3),
-    ],
-    ids=str,
-)
-def test_indexing_is_that_of_an_array(folder, indices):
+def test_indexing_is_that_of_an_array(folder):
     lazy = images(folder)
-    np.testing.assert_array_equal(lazy[indices], lazy[:][indices])  # type: ignore[index]
+    slices = [slice(1, 4), slice(None, None, -2), slice(3, 100), slice(2, 2)]
+    places = [np.array([4, 0, 0, -1]), np.array([True, False, True, False, False]), [3, 1], [2], []]
+    for indices in (*slices, *places, 2, -1, np.int64(3)):
+        np.testing.assert_array_equal(lazy[indices], lazy[:][indices], str(indices))
+    for indices, outside in ((5, 5), ([0, 5], 5), (np.array([-6]), -6)):
+        with pytest.raises(IndexError, match=rf"{outside}\b"):
+            lazy[indices]
 
 
-@pytest.mark.parametrize(("indices", "outside"), [(5, 5), ([0, 5], 5), (np.array([-6]), -6)], ids=str)
-def test_index_outside_is_refused(folder, indices, outside):
-    with pytest.raises(IndexError, match=rf"{outside}\b"):
-        images(folder)[indices]  # type: ignore[index]
-
-
-@pytest.mark.parametrize("processors", [None, 1, 64])
-def test_threads_change_nothing(folder, monkeypatch, processors):
+def test_threads_change_nothing(folder, monkeypatch):
     one_by_one = np.stack([images(folder)[index] for index in range(5)])
-    monkeypatch.setattr("os.cpu_count", lambda: processors)
-    np.testing.assert_array_equal(images(folder)[:], one_by_one)
+    for processors in (None, 1, 64):
+        monkeypatch.setattr("os.cpu_count", lambda processors=processors: processors)
+        np.testing.assert_array_equal(images(folder)[:], one_by_one)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1242, 375), (100, 300), (224, 224)])
-def test_squeeze_keeps_the_whole_image(tmp_path, width, height):
-    pixels = write_picture(tmp_path / "1.png", picture(width, height))
-    stored = images(tmp_path, 224, ["1.png"])[0]
-    assert_nearly(stored.transpose(1, 2, 0), resized(pixels, 224, 224))
+def test_squeeze_keeps_the_whole_image(tmp_path):
+    for width, height in ((1242, 375), (100, 300), (224, 224)):
+        pixels = write_picture(tmp_path / "1.png", picture(width, height))
+        stored = images(tmp_path, 224, ["1.png"])[0]
+        assert_nearly(stored.transpose(1, 2, 0), resized(pixels, 224, 224))
 
 
 @pytest.mark.parametrize(
@@ -149,15 +127,12 @@ def test_damage_is_seen_only_when_the_image_is_taken(folder, kept):
         data.input(3)
 
 
-def test_truncated_jpeg_is_refused(tmp_path):
-    write_picture(tmp_path / "1.jpg", picture(64, 64))
-    content = (tmp_path / "1.jpg").read_bytes()
-    (tmp_path / "1.jpg").write_bytes(content[: len(content) // 2])
+def test_truncated_jpeg_is_refused_and_a_file_that_has_gone_is_named(folder):
+    write_picture(folder / "1.jpg", picture(64, 64))
+    content = (folder / "1.jpg").read_bytes()
+    (folder / "1.jpg").write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError, match=r"1\.jpg: "):
-        images(tmp_path, 8, ["1.jpg"])[0]
-
-
-def test_file_that_has_gone_is_named(folder):
+        images(folder, 8, ["1.jpg"])[0]
     data = dataset(folder)
     (folder / "2.png").unlink()
     for take in (lambda: data.input(2), data.fingerprint):
@@ -258,32 +233,22 @@ def test_parts_are_cut_from_the_file_and_made_to_size(folder):
         left, top, right, bottom = random_part(20 + seed, 14, draws[seed])
         expected = resized(pixels[top:bottom, left:right], 6, 6)
         assert_nearly(found[seed].transpose(1, 2, 0), expected)
-
-
-def test_a_data_set_gives_parts_in_its_units(folder):
-    draws = np.random.default_rng(1).random((2, TRIES, 4))
-    given = dataset(folder).parts(np.array([3, 1]), draws)
+    given = dataset(folder).parts(np.array([3, 1]), draws[:2])
     assert given.dtype == np.float32
-    assert np.array_equal(given, images(folder).parts(np.array([3, 1]), draws).astype(np.float32) / 255)
-
-
-def test_parts_of_what_is_kept_at_its_size_are_refused():
+    assert np.array_equal(given, images(folder).parts(np.array([3, 1]), draws[:2]).astype(np.float32) / 255)
     arrays = Dataset("arrays", np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int64), ("a",))
     with pytest.raises(InvalidValueError, match=r"random_crops.*arrays"):
         arrays.parts([0], np.zeros((1, TRIES, 4)))
 
 
-@pytest.mark.parametrize("recipe", [CentreCrop(256, 224), Squeeze(224)])
-@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1)])
-def test_a_strip_takes_little_memory(tmp_path, recipe, size):
+def test_a_strip_takes_little_memory_and_longer_ones_are_refused(tmp_path):
     """Resized whole, the first took gigabytes: a header of 100 bytes is enough to claim it."""
-    Image.new("L", size, 77).save(tmp_path / "strip.png")
-    with process_within(300):
-        batch = LazyImages.of(tmp_path, ["strip.png"] * 4, recipe)[:]
-    assert (batch == 77).all()
-
-
-def test_long_sides_are_refused(tmp_path):
+    for size in ((1, 60_000), (60_000, 1)):
+        Image.new("L", size, 77).save(tmp_path / "strip.png")
+        for recipe in (CentreCrop(256, 224), Squeeze(224)):
+            with process_within(300):
+                batch = LazyImages.of(tmp_path, ["strip.png"] * 4, recipe)[:]
+            assert (batch == 77).all()
     Image.new("1", (2**16 + 1, 1)).save(tmp_path / "strip.png")
     with pytest.raises(DataError, match=rf"strip\.png.*\b{2**16 + 1}x1\b.*\b{2**16}\b"):
         LazyImages.of(tmp_path, ["strip.png"], Squeeze(8))[:]
@@ -334,15 +299,15 @@ def test_the_order_is_that_of_the_keys_however_long_each_takes():
     assert reading_threads() == []
 
 
-@pytest.mark.parametrize(("ahead", "threads"), [(0, 1), (1, 1), (3, 2), (5, 8)])
-def test_no_more_is_begun_than_allowed(ahead, threads):
-    stored, handed = Slow(), 0
-    reading = read_ahead(range(20), lambda key: stored[slice(key, key + 1)], ahead=ahead, threads=threads)
-    for _ in reading:
-        handed += 1
-        time.sleep(0.001)
-        assert len(stored.asked) <= handed + ahead
-    assert handed == 20
+def test_no_more_is_begun_than_allowed():
+    for ahead, threads in ((0, 1), (1, 1), (3, 2), (5, 8)):
+        stored, handed = Slow(), 0
+        ranges = [slice(key, key + 1) for key in range(20)]
+        for _ in read_ahead(ranges, stored.__getitem__, ahead=ahead, threads=threads):
+            handed += 1
+            time.sleep(0.001)
+            assert len(stored.asked) <= handed + ahead
+        assert handed == 20
 
 
 def test_keys_are_taken_no_earlier_than_needed():

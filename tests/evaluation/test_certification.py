@@ -11,7 +11,7 @@ from torch import nn
 
 from smoothcert import CertifyPlan, Execution, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation.certification import Progress, certify_dataset
 from smoothcert.models.numerics import Numerics
 from smoothcert.perturb.diagonal import load_sigmas
@@ -46,23 +46,17 @@ def smoothed(model: Any = half_space, **options: Any) -> SmoothedClassifier:
     )
 
 
-@pytest.mark.parametrize(
-    ("choice", "size", "indices"),
-    [
+def test_choices():
+    for choice, size, indices in (
         (Choice(), 4, [0, 1, 2, 3]),
         (Choice(skip=2), 5, [0, 2, 4]),
         (Choice(skip=2, most=2), 100, [0, 2]),
         (Choice(most=9), 4, [0, 1, 2, 3]),
-    ],
-)
-def test_choices(choice, size, indices):
-    assert list(choice.indices(size)) == indices
-
-
-@pytest.mark.parametrize(("field", "shown"), [("skip", "skip"), ("most", "max")])
-def test_bad_choices(field, shown):
-    with pytest.raises(InvalidValueError, match=rf"\b{shown}\b.*\b0\b"):
-        Choice(**{field: 0})
+    ):
+        assert list(choice.indices(size)) == indices
+    for field, shown in (("skip", "skip"), ("most", "max")):
+        with pytest.raises(InvalidValueError, match=rf"\b{shown}\b.*\b0\b"):
+            Choice(**{field: 0})
 
 
 def test_a_run_holds_one_full_record_per_chosen_input(tmp_path):
@@ -151,13 +145,15 @@ def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_pa
     assert all(record.index < 13 for record in read_run(tmp_path / "run").records)
 
 
-def test_a_finished_run_is_not_done_again(tmp_path):
+def test_a_finished_run_is_not_done_again_and_more_than_there_are_is_all_of_them(tmp_path):
     begun: list[tuple[int, int]] = []
     progress = Progress(begin=lambda votes, done: begun.append((votes, done)))
     for _ in range(2):
-        run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4), progress)
+        run = certify_dataset(smoothed(), dataset(), tmp_path / "run", Choice(most=4), progress)
     assert begun == [(1600, 0), (0, 4)]
     assert run.complete
+    certify_dataset(smoothed(), dataset(), tmp_path / "all", Choice(10, 99))
+    assert certify_dataset(smoothed(), dataset(), tmp_path / "all", Choice(10)).complete
 
 
 def test_a_run_knows_which_inputs_were_asked_for(tmp_path):
@@ -185,21 +181,17 @@ def test_inputs_can_be_a_range_of_the_data_set(tmp_path):
         Choice(first=20, end=10)
 
 
-@pytest.mark.parametrize("choice", [Choice(most=6), Choice(most=3), Choice(2, 4), Choice()])
-def test_another_choice_of_inputs_is_refused(tmp_path, choice):
+def test_another_choice_of_inputs_is_refused(tmp_path):
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))
-    other = rf"\b{len(choice.indices(30))}\b"
-    differs = (
-        r"data\.skip.*--every.*\b1\b.*\b2\b" if choice.skip == 2 else rf"data\.planned.*--max.*\b4\b.*{other}"
-    )
-    with pytest.raises(RunError, match=differs):
-        certify_dataset(smoothed(), dataset(), tmp_path, choice)
-    assert read_run(tmp_path).complete
-
-
-def test_more_than_there_are_is_all_of_them(tmp_path):
-    certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 99))
-    assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
+    for choice, differs in (
+        (Choice(most=6), r"data\.planned.*--max.*\b4\b.*\b6\b"),
+        (Choice(most=3), r"data\.planned.*--max.*\b4\b.*\b3\b"),
+        (Choice(2, 4), r"data\.skip.*--every.*\b1\b.*\b2\b"),
+        (Choice(), r"data\.planned.*--max.*\b4\b.*\b30\b"),
+    ):
+        with pytest.raises(RunError, match=differs):
+            certify_dataset(smoothed(), dataset(), tmp_path, choice)
+        assert read_run(tmp_path).complete
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,9 +212,9 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_lef
     assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
 
 
-@pytest.mark.parametrize(
-    ("options", "data", "differs"),
-    [
+def test_another_plan_model_or_data_is_refused(tmp_path):
+    certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=2))
+    for options, data, differs in (
         ({"n": 301}, dataset(), "plan.n"),
         ({"alpha": 0.01}, dataset(), "plan.alpha"),
         ({"seed": 1}, dataset(), "plan.seed"),
@@ -233,27 +225,23 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_lef
         ({}, dataset(seed=1), "data.sha256"),
         ({}, dataset(size=31), "data.inputs"),
         ({}, replace(dataset(), scale=2.0), "data.sha256"),
-    ],
-)
-def test_another_plan_model_or_data_is_refused(tmp_path, options, data, differs):
-    certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=2))
-    with pytest.raises(RunError, match=rf"\b{re.escape(differs)}\b"):
-        certify_dataset(smoothed(**options), data, tmp_path, Choice(most=2))
+    ):
+        with pytest.raises(RunError, match=rf"\b{re.escape(differs)}\b"):
+            certify_dataset(smoothed(**options), data, tmp_path, Choice(most=2))
 
 
-def test_a_model_with_too_few_classes_is_refused(tmp_path):
-    data = dataset()
-    wide = replace(data, classes=("a", "b", "c"))
-    with pytest.raises(DataError, match=r"made-up.*\b3\b.*half_space.*\b2\b"):
-        certify_dataset(smoothed(), wide, tmp_path)
-
-
-def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path):
-    from smoothcert.errors import ModelError
-
-    with pytest.raises(ModelError, match=r"Linear.*\(1, 3\)"):
-        certify_dataset(SmoothedClassifier(nn.Linear(4, 2), sigma=1.0), dataset(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+def test_what_does_not_fit_the_data_is_refused_before_anything_is_written(tmp_path):
+    wide = replace(dataset(), classes=("a", "b", "c"))
+    holding = smoothed(stop=("total:5000",)).holding([0])
+    for classifier, data, error, named in (
+        (smoothed(), wide, DataError, r"made-up.*\b3\b.*half_space.*\b2\b"),
+        (SmoothedClassifier(nn.Linear(4, 2), sigma=1.0), dataset(), ModelError, r"Linear.*\(1, 3\)"),
+        (diagonal([0.5, 1.0]), dataset(), InvalidValueError, r"sigmas.*\(2,\).*\(3,\)"),
+        (holding, dataset(), InvalidValueError, "total"),
+    ):
+        with pytest.raises(error, match=named):
+            certify_dataset(classifier, data, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def diagonal(sigmas: list[float]) -> SmoothedClassifier:
@@ -290,12 +278,6 @@ def test_only_the_same_vector_continues_a_run(tmp_path):
     assert (RunFiles(out).sigmas).exists()
 
 
-def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path):
-    with pytest.raises(InvalidValueError, match=r"sigmas.*\(2,\).*\(3,\)"):
-        certify_dataset(diagonal([0.5, 1.0]), dataset(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path):
     holding = smoothed().holding([0])
     whole = certify_dataset(holding, dataset(), tmp_path / "whole", Choice(most=4))
@@ -310,12 +292,6 @@ def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path):
         certify_dataset(smoothed().holding([1]), dataset(), tmp_path / "whole", Choice(most=4))
     with pytest.raises(RunError, match=r"model\.held.*\[0\].*null"):
         certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice(most=4))
-
-
-def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path):
-    with pytest.raises(InvalidValueError, match="total"):
-        certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_begun_with_a_former_default_bound_is_known(tmp_path):

@@ -42,14 +42,14 @@ class FakeClock:
         return votes
 
 
-@pytest.mark.parametrize("rate", [3.0, 1000.0, 1e6, 1e12])
-def test_the_rate_is_measured_over_a_while_and_without_the_warm_up(rate):
-    clock = FakeClock(rate)
-    assert measured_rate(clock.cast, 64, least=1.0, clock=clock) == pytest.approx(rate)
-    assert clock.asked[0] == clock.asked[1] == 64
-    assert clock.asked[-1] / rate >= 1.0
-    assert len(clock.asked) < 12
-    assert clock.asked[-1] <= max(64, 64 * rate)  # no longer than needed
+def test_the_rate_is_measured_over_a_while_and_without_the_warm_up():
+    for rate in (3.0, 1000.0, 1e6, 1e12):
+        clock = FakeClock(rate)
+        assert measured_rate(clock.cast, 64, least=1.0, clock=clock) == pytest.approx(rate)
+        assert clock.asked[0] == clock.asked[1] == 64
+        assert clock.asked[-1] / rate >= 1.0
+        assert len(clock.asked) < 12
+        assert clock.asked[-1] <= max(64, 64 * rate)  # no longer than needed
 
 
 def test_a_clock_that_stands_still_ends_all_the_same():
@@ -121,20 +121,14 @@ def test_the_pilot_foretells_what_the_rules_take(stop, tmp_path):
     assert forecast == pytest.approx(cast, rel=0.35)  # ten inputs stand for forty
 
 
-def test_a_slow_model_gets_few_pilot_votes_and_the_forecast_is_the_same_every_time():
+def test_a_slow_model_gets_few_pilot_votes_and_no_thread_stays():
     classifier, inputs = smoothed(stop=("pilot:1%",)), data()
     classifier.settle_for(inputs.levels, inputs.largest)
+    before = threading.active_count()
     some = list(inputs.each(range(4)))
     slow = piloted(classifier, inputs, some, Pace(2.0))
     assert slow.votes == 64
-    assert slow == piloted(classifier, inputs, some, Pace(2.0))
-
-
-def test_planning_starts_no_thread_that_stays():
-    classifier, inputs = smoothed(stop=("wrong",)), data()
-    classifier.settle_for(inputs.levels, inputs.largest)
-    before = threading.active_count()
-    piloted(classifier, inputs, list(inputs.each(range(2))), Pace(100.0))
+    assert slow == piloted(classifier, inputs, some, Pace(2.0)), "the forecast is the same every time"
     assert threading.active_count() == before
 
 
@@ -142,15 +136,12 @@ LARGE = Layout(chunk=8, block=64)  # a block takes eight passes
 SMALL = Layout(chunk=256, block=64)  # four inputs' blocks share a pass
 
 
-@pytest.mark.parametrize(
-    ("layout", "votes", "rows"),
-    [(LARGE, 1, 8), (LARGE, 100, 104), (LARGE, 64, 64), (SMALL, 1, 64), (SMALL, 100, 128), (SMALL, 256, 256)],
-)
-def test_draws_are_padded_to_whole_passes_or_to_blocks_that_share_one(layout, votes, rows):
-    assert padded(layout, votes) == rows
-
-
 def test_work_by_hand():
+    for layout, votes, rows in (
+        (LARGE, 1, 8), (LARGE, 100, 104), (LARGE, 64, 64),
+        (SMALL, 1, 64), (SMALL, 100, 128), (SMALL, 256, 256),
+    ):  # fmt: skip
+        assert padded(layout, votes) == rows  # whole passes, or blocks that share one
     # 100 votes are 13 passes of 8 rows, 1000 are 125, and one more pass has no noise: 139 for each of 50 inputs.
     work = Work.of(LARGE, 50, [(1.0, 100), (1.0, 1000)])
     assert work == Work(inputs=50, votes=55_000, rows=50 * 139 * 8, passes=50 * 139)
@@ -168,14 +159,11 @@ def test_time_by_hand():
     assert (slow.seconds(work), slow.bottleneck(work)) == (26.0, "records")
 
 
-def test_time_grows_with_votes_and_shrinks_with_workers():
+def test_costs_grow_with_votes_and_records_and_shrink_with_workers():
     one = Work.of(LARGE, 10, [(1.0, 6400)])
     four = Work.of(LARGE, 10, [(1.0, 4 * 6400)])
     assert Pace(100.0).seconds(four) == pytest.approx(4 * Pace(100.0).seconds(one), rel=0.01)
     assert Pace(400.0).seconds(four) == Pace(100.0).seconds(four) / 4
-
-
-def test_disk_is_by_records_and_classes():
     assert bytes_on_disk(0, 10) == BYTES_OF_A_RUN
     assert bytes_on_disk(1000, 10) == bytes_on_disk(1000, 2)
     assert bytes_on_disk(1000, 1000) > 5 * bytes_on_disk(1000, 10)

@@ -76,7 +76,7 @@ def test_it_equals_certifying_so_in_the_first_place(tmp_path, old, new):
     assert stated == direct.manifest.plan.as_json()
 
 
-def test_the_new_run_says_what_it_was_made_from(tmp_path):
+def test_the_new_run_says_what_it_was_made_from_and_certify_does_not_continue_it(tmp_path):
     source = certified(tmp_path / "source", bound="clopper-pearson")
     made = recertify(source, tmp_path / "made", bound="two-class")
     origin = {"results_sha256": results_digest(source.records), "bound": "clopper-pearson", "alpha": 0.01}
@@ -85,67 +85,51 @@ def test_the_new_run_says_what_it_was_made_from(tmp_path):
     assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
     twice = recertify(made, tmp_path / "twice", alpha=0.05)
     assert twice.manifest.plan.recertified_from["recertified_from"] == origin
-
-
-def test_certify_does_not_continue_it(tmp_path):
-    recertify(certified(tmp_path / "source", bound="clopper-pearson"), tmp_path / "made", bound="two-class")
     with pytest.raises(RunError, match="recertified_from"):
         certified(tmp_path / "made", bound="two-class")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("sigma", 0.25), ("n", 100), ("n0", 10), ("noise", "uniform"), ("seed", 8)]
-)
-def test_what_would_need_other_votes_is_refused(tmp_path, name, value):
+def test_what_would_need_other_votes_or_makes_no_sense_is_refused(tmp_path):
     source = certified(tmp_path / "source")
-    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b{value}\b"):
-        recertified(source, **{name: value})
-    recertified(source, **{name: source.manifest.plan.value(name)})
-
-
-def test_soft_bounds_need_soft_votes(tmp_path):
+    for name, value in {"sigma": 0.25, "n": 100, "n0": 10, "noise": "uniform", "seed": 8}.items():
+        with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b{value}\b"):
+            recertified(source, **{name: value})
+        recertified(source, **{name: source.manifest.plan.value(name)})
     with pytest.raises(RunError, match=r"hard.*--bound bernstein"):
-        recertified(certified(tmp_path / "source"), bound="bernstein")
-
-
-def test_bad_values_are_refused(tmp_path):
-    source = certified(tmp_path / "source")
-    with pytest.raises(InvalidValueError, match=r"alpha.*2\.0"):
-        recertified(source, alpha=2.0)
-    with pytest.raises(InvalidValueError, match=r"'two-clas'.*'two-class'"):
-        recertified(source, bound="two-clas")
-    with pytest.raises(InvalidValueError, match=r"'alfa'.*'alpha'"):
-        recertified(source, alfa=0.1)
+        recertified(source, bound="bernstein")
+    for changes, named in (
+        ({"alpha": 2.0}, r"alpha.*2\.0"),
+        ({"bound": "two-clas"}, r"'two-clas'.*'two-class'"),
+        ({"alfa": 0.1}, r"'alfa'.*'alpha'"),
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            recertified(source, **changes)
     with pytest.raises(RunError, match=r"source.*--out"):
         recertify(source, source.path)
-
-
-def test_logs_and_empty_runs_are_refused():
     log = made_run()
-    with pytest.raises(RunError, match="made"):
-        recertified(replace(log, manifest=replace(log.manifest, kind="import")), alpha=0.1)
-    with pytest.raises(RunError, match="made"):
-        recertified(log, alpha=0.1)
-    with pytest.raises(RunError, match="made"):
-        recertified(made_run(records=()), alpha=0.1)
+    for other in (replace(log, manifest=replace(log.manifest, kind="import")), log, made_run(records=())):
+        with pytest.raises(RunError, match="made"):
+            recertified(other, alpha=0.1)
+    plan = source.manifest.plan.but(sigma_search="ladder")
+    with pytest.raises(RunError, match=r"source\b.*σ.*\bladder\b"):
+        recertify(replace(source, manifest=source.manifest.stating(plan=plan)), tmp_path / "out", alpha=0.01)
 
 
-@pytest.mark.parametrize("what", ["radius", "class", "sigma", "votes", "stream"])
-def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path, what):
+def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path):
     source = certified(tmp_path / "source")
     position = next(i for i, r in enumerate(source.records) if r.radius > 0)
     record = source.records[position]
     tally = record.estimation
-    altered = {
-        "radius": replace(record, radius=record.radius * 1.001),
-        "class": replace(record, predicted=(record.predicted + 1) % 3),
-        "sigma": replace(record, sigma=0.4),
-        "votes": replace(record, estimation=replace(tally, start=1, stop=tally.stop + 1)),
-        "stream": replace(record, estimation=replace(tally, stream=replace(tally.stream, seed=8))),
-    }[what]
-    records = (*source.records[:position], altered, *source.records[position + 1 :])
-    with pytest.raises(RunError, match=rf"\b{record.index}\b.*{altered.radius:.6g}"):
-        recertified(replace(source, records=records), alpha=0.1)
+    for altered in (
+        replace(record, radius=record.radius * 1.001),
+        replace(record, predicted=(record.predicted + 1) % 3),
+        replace(record, sigma=0.4),
+        replace(record, estimation=replace(tally, start=1, stop=tally.stop + 1)),
+        replace(record, estimation=replace(tally, stream=replace(tally.stream, seed=8))),
+    ):
+        records = (*source.records[:position], altered, *source.records[position + 1 :])
+        with pytest.raises(RunError, match=rf"\b{record.index}\b.*{altered.radius:.6g}"):
+            recertified(replace(source, records=records), alpha=0.1)
 
 
 def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path):
@@ -201,13 +185,6 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path, noise):
         recertified(source)
 
 
-def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path):
-    run = read_run(certified(tmp_path / "run").path)
-    searched = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_search="ladder")))
-    with pytest.raises(RunError, match=r"run\b.*σ.*\bladder\b"):
-        recertify(searched, tmp_path / "out", alpha=0.01)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Run:
     return read_run(certified_levels(tmp_path_factory.mktemp("source") / "run"))
@@ -257,15 +234,12 @@ def test_whether_certifying_so_would_have_cast_these_votes(source, tmp_path):
     assert made.records.digest == direct.records.digest
 
 
-def test_the_command_says_what_it_means(source, tmp_path, capsys):
+def test_the_command_says_what_it_means_and_soft_bounds_are_refused(source, tmp_path, capsys):
     main(["run", "recertify", str(source.path), "--alpha", "0.01", "--out", str(tmp_path / "run")])
     shown = " ".join(capsys.readouterr().err.split())
     assert re.search(r"\balpha 0\.01\b.*chooser.*\balpha 0\.001\b", shown)
-
-
-def test_a_bound_of_soft_votes_is_refused(source, tmp_path):
     with pytest.raises(InvalidValueError, match="soft"):
-        recertify(source, tmp_path / "run", bound="bernstein")
+        recertify(source, tmp_path / "soft", bound="bernstein")
 
 
 def altered(source: Run, out: Path) -> Path:
@@ -278,18 +252,13 @@ def test_a_line_that_is_missing_or_of_other_votes_is_refused(source, tmp_path):
     write_lines(run, {index: line for index, line in lines(run).items() if index != 4})
     with pytest.raises(RunError, match=r"levels\.jsonl.*\b4\b.*missing"):
         recertify(read_run(run), tmp_path / "new")
-
-    run = altered(source, tmp_path / "home")
-    edit_line(run, 4, lambda line: line["votes"][0]["estimation"]["counts"].reverse())
-    with pytest.raises(RunError, match=r"home.*\b4\b.*levels\.jsonl"):
-        recertify(read_run(run), tmp_path / "new")
-
-    run = altered(source, tmp_path / "chooser")
-    edit_line(run, 7, lambda line: line["chooser"].update(counts=[0, 0, 1000]))
-    with pytest.raises(RunError, match=rf"\b7\b.*{source.records[7].radius:.6g}.*\d\.\d"):
-        recertify(read_run(run), tmp_path / "new")
-
-    run = altered(source, tmp_path / "seed")
-    edit_line(run, 7, lambda line: line["chooser"].update(seed=3))
-    with pytest.raises(RunError, match=r"\b7\b.*\b3\b.*chooser"):
-        recertify(read_run(run), tmp_path / "new")
+    radius = f"{source.records[7].radius:.6g}"
+    for name, index, edit, named in (
+        ("home", 4, lambda line: line["votes"][0]["estimation"]["counts"].reverse(), r"\b4\b.*levels\.jsonl"),
+        ("counts", 7, lambda line: line["chooser"].update(counts=[0, 0, 1000]), rf"\b7\b.*{radius}.*\d\.\d"),
+        ("seed", 7, lambda line: line["chooser"].update(seed=3), r"\b7\b.*\b3\b.*chooser"),
+    ):
+        run = altered(source, tmp_path / name)
+        edit_line(run, index, edit)
+        with pytest.raises(RunError, match=rf"{name}.*{named}"):
+            recertify(read_run(run), tmp_path / "new")
