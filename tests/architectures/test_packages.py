@@ -30,44 +30,34 @@ class TestBuilding:
         assert calls == [("resnet18", {"weights": None, "num_classes": 7})]
         assert network(torch.rand(2, 3, 32, 32)).shape == (2, 7)
 
-    @pytest.mark.parametrize("channels", [1, 3, 4])
-    def test_timm_gets_classes_and_channels_and_no_weights(self, calls, channels):
-        network = builder("timm:wide_resnet50_2")((channels, 28, 28), 5)
-        assert calls == [("wide_resnet50_2", {"pretrained": False, "num_classes": 5, "in_chans": channels})]
-        assert network(torch.rand(2, channels, 28, 28)).shape == (2, 5)
+    def test_timm_gets_classes_and_channels_and_no_weights(self, calls):
+        for channels in (1, 3, 4):
+            network = builder("timm:wide_resnet50_2")((channels, 28, 28), 5)
+            given = {"pretrained": False, "num_classes": 5, "in_chans": channels}
+            assert calls.pop() == ("wide_resnet50_2", given)
+            assert network(torch.rand(2, channels, 28, 28)).shape == (2, 5)
 
-    def test_torchvision_refuses_other_than_three_channels(self, calls):
+    def test_impossible_shapes_and_classes_are_named(self, calls):
+        for name in ("torchvision:resnet18", "timm:resnet50"):
+            for shape in ((28, 28), (0, 28, 28), (3, 28.0, 28)):
+                with pytest.raises(InvalidValueError, match=f"{name}.*{re.escape(str(shape))}"):
+                    builder(name)(shape, 10)
         with pytest.raises(InvalidValueError, match=r"torchvision:resnet18.*\b3\b.*\b1\b.*timm:NAME"):
             builder("torchvision:resnet18")((1, 28, 28), 7)
-        assert not calls
-
-    @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet50"])
-    @pytest.mark.parametrize("shape", [(28, 28), (0, 28, 28), (3, 28.0, 28)])
-    def test_impossible_shape_is_named(self, calls, name, shape):
-        with pytest.raises(InvalidValueError) as caught:
-            builder(name)(shape, 10)
-        assert name in str(caught.value)
-        assert str(shape) in str(caught.value)
-
-    def test_zero_classes_are_refused(self, calls):
         with pytest.raises(InvalidValueError, match=r"classes.*\b0\b"):
             builder("timm:resnet50")((3, 32, 32), 0)
+        assert not calls
 
-    def test_shape_the_network_does_not_take_is_noticed_at_once(self, calls):
-        with pytest.raises(ModelError, match=r"timm:resnet50.*\(3, 2, 2\).*RuntimeError"):
-            builder("timm:resnet50")((3, 2, 2), 10)
-
-    @pytest.mark.parametrize(("name", "found"), [("detector", "list"), ("features", r".*\(1, 3072\)")])
-    def test_what_gives_no_logits_is_noticed_at_once(self, calls, name, found):
-        with pytest.raises(ModelError, match=rf"timm:{name}.*\b{found}.*\(1, 10\)"):
-            builder(f"timm:{name}")((3, 32, 32), 10)
-
-    def test_failure_inside_the_package_is_named(self, calls):
-        # Of the package's message the first line.
-        with pytest.raises(
-            ModelError, match=r"torchvision:broken.*\(3, 32, 32\).*\b10\b.*TypeError: bad_option\)"
+    def test_what_the_package_makes_of_it_is_noticed_at_once(self, calls):
+        for name, shape, found in (
+            ("timm:resnet50", (3, 2, 2), r"\(3, 2, 2\).*RuntimeError"),
+            ("timm:detector", (3, 32, 32), r"\blist.*\(1, 10\)"),
+            ("timm:features", (3, 32, 32), r".*\(1, 3072\).*\(1, 10\)"),
+            # Of the package's message the first line.
+            ("torchvision:broken", (3, 32, 32), r"\(3, 32, 32\).*\b10\b.*TypeError: bad_option\)"),
         ):
-            builder("torchvision:broken")((3, 32, 32), 10)
+            with pytest.raises(ModelError, match=f"{name}.*{found}"):
+                builder(name)(shape, 10)
 
     def test_looking_at_one_input_leaves_no_trace(self, calls):
         network = builder("timm:resnet50")((3, 32, 32), 10)
@@ -105,23 +95,18 @@ class TestNames:
         assert "list_models(" in str(caught.value)
         assert not calls
 
-    @pytest.mark.parametrize("name", ["lenet", "resnet50", "timm:anything", "torchvision:at all"])
-    def test_check_imports_nothing(self, monkeypatch, name):
-        def no_import(module):
-            raise AssertionError(f"{module} was imported")
+    def test_check_imports_nothing(self, monkeypatch):
+        monkeypatch.setattr(importlib, "import_module", lambda module: pytest.fail(f"{module} was imported"))
+        for name in ("lenet", "resnet50", "timm:anything", "torchvision:at all"):
+            check_architecture(name)
 
-        monkeypatch.setattr(importlib, "import_module", no_import)
-        check_architecture(name)
-
-    @pytest.mark.parametrize(
-        "name", ["timm:", "torchvision:", ":resnet50", "keras:resnet50", "", "resnet51", "Timm:x"]
-    )
-    def test_check_refuses_what_cannot_be_a_name(self, name):
-        for function in (check_architecture, builder):
-            with pytest.raises(InvalidValueError, match=f"'{name}'") as caught:
-                function(name)
-            for known in ("lenet", "cifar_resnet18", "timm:NAME", "torchvision:NAME"):
-                assert known in str(caught.value)
+    def test_check_refuses_what_cannot_be_a_name(self):
+        for name in ("timm:", "torchvision:", ":resnet50", "keras:resnet50", "", "resnet51", "Timm:x"):
+            for function in (check_architecture, builder):
+                with pytest.raises(InvalidValueError, match=f"'{name}'") as caught:
+                    function(name)
+                for known in ("lenet", "cifar_resnet18", "timm:NAME", "torchvision:NAME"):
+                    assert known in str(caught.value)
 
     def test_registered_names_are_not_shadowed(self, calls):
         assert builder("resnet50").__module__ == "smoothcert.architectures.networks"

@@ -41,23 +41,24 @@ class TestPublishedCheckpoints:
         assert torch.equal(model(x), resnet(normalised))
         assert not model.training
 
-    @pytest.mark.parametrize("pattern", ["1.module.{}", "module.1.{}", "module.1.module.{}"])
-    def test_data_parallel_wrappers(self, tmp_path, resnet, pattern):
-        path = tmp_path / "c.pth"
-        torch.save({"arch": "cifar_resnet20", "state_dict": renamed(resnet, pattern.format)}, path)
-        model, spec = load_model(path)
-        assert same_state(model[1], resnet)
-        assert spec.mean == CIFAR_MEAN
+    def test_data_parallel_wrappers(self, tmp_path, resnet):
+        for pattern in ("1.module.{}", "module.1.{}", "module.1.module.{}"):
+            path = tmp_path / "c.pth"
+            torch.save({"arch": "cifar_resnet20", "state_dict": renamed(resnet, pattern.format)}, path)
+            model, spec = load_model(path)
+            assert same_state(model[1], resnet)
+            assert spec.mean == CIFAR_MEAN
 
-    @pytest.mark.parametrize("names", [("means", "sds"), ("mean", "std")])
-    @pytest.mark.parametrize("shape", [(3,), (3, 1, 1), (1, 3, 1, 1)])
-    def test_statistics_in_the_checkpoint_win(self, tmp_path, resnet, names, shape):
-        state = renamed(resnet, "1.module.{}".format)
-        state[f"0.{names[0]}"] = torch.tensor([0.5, 0.25, 0.125]).reshape(shape)
-        state[f"0.{names[1]}"] = torch.tensor([1.0, 0.5, 0.25]).reshape(shape)
-        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
-        _, spec = load_model(tmp_path / "c.pth")
-        assert (spec.mean, spec.std) == ((0.5, 0.25, 0.125), (1.0, 0.5, 0.25))
+    def test_statistics_in_the_checkpoint_win(self, tmp_path, resnet):
+        for (mean, std), shape in zip(
+            (("means", "sds"), ("mean", "std")) * 2, ((3,), (3, 1, 1), (1, 3, 1, 1))
+        ):
+            state = renamed(resnet, "1.module.{}".format)
+            state[f"0.{mean}"] = torch.tensor([0.5, 0.25, 0.125]).reshape(shape)
+            state[f"0.{std}"] = torch.tensor([1.0, 0.5, 0.25]).reshape(shape)
+            torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+            _, spec = load_model(tmp_path / "c.pth")
+            assert (spec.mean, spec.std) == ((0.5, 0.25, 0.125), (1.0, 0.5, 0.25))
 
     def test_salmans_form(self, tmp_path, resnet):
         """The same state dict behind a layer that only subtracts the mean: the file can't tell, the caller must."""

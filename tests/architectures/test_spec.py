@@ -25,19 +25,16 @@ def test_normalize_follows_the_module_to_another_type_and_stays_out_of_the_weigh
     assert layer.double()(torch.ones(1, 1, 2, 2, dtype=torch.float64)).dtype == torch.float64
 
 
-@pytest.mark.parametrize(
-    ("mean", "std", "named"),
-    [
+def test_normalize_refuses_nonsense():
+    for mean, std, named in (
         ((0.5,), (0.0,), r"\bstd\b.*\b0\.0"),
         ((0.5,), (-1.0,), r"\bstd\b.*-1\.0"),
         ((float("nan"),), (1.0,), r"\bmean\b.*\bnan\b"),
         ((0.5, 0.5), (1.0,), r"\bmean\b.*\bstd\b.*\(0\.5, 0\.5\).*\(1\.0,\)"),
         ((), (), r"\bmean\b.*\bstd\b.*\(\).*\(\)"),
-    ],
-)
-def test_normalize_refuses_nonsense(mean, std, named):
-    with pytest.raises(InvalidValueError, match=named):
-        Normalize(mean, std)
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            Normalize(mean, std)
 
 
 def test_model_normalises_pixels_before_the_network():
@@ -55,34 +52,19 @@ def test_without_statistics_the_first_layer_changes_nothing_and_names_stay_the_s
     assert all(name.startswith("1.") for name in bare.state_dict())
 
 
-@pytest.mark.parametrize("spec", [SPEC, ModelSpec("lenet", (1, 28, 28), ("a",))])
-def test_json_round_trip(spec):
-    assert ModelSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("architecture", 3),
-        ("architecture", None),
-        ("input_shape", [1, "8", 8]),
-        ("input_shape", [True, 8, 8]),
-        ("input_shape", None),
-        ("input_shape", []),
-        ("classes", []),
-        ("classes", "cat"),
-        ("classes", [1, 2]),
-        ("mean", [0.5]),
-        ("mean", None),
-        ("std", "half"),
-    ],
-)
-def test_json_that_makes_no_sense_names_the_field(field, value):
-    with pytest.raises(InvalidValueError, match=field):
-        ModelSpec.from_json({**SPEC.to_json(), field: value})
-
-
-def test_unknown_architecture_lists_the_names():
+def test_json_round_trip_and_what_makes_no_sense():
+    for spec in (SPEC, ModelSpec("lenet", (1, 28, 28), ("a",))):
+        assert ModelSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    for field, values in {
+        "architecture": [3, None],
+        "input_shape": [[1, "8", 8], [True, 8, 8], None, []],
+        "classes": [[], "cat", [1, 2]],
+        "mean": [[0.5], None],
+        "std": ["half"],
+    }.items():
+        for value in values:
+            with pytest.raises(InvalidValueError, match=field):
+                ModelSpec.from_json({**SPEC.to_json(), field: value})
     with pytest.raises(InvalidValueError, match=r"'lenett'.*'lenet'.*small-cnn"):
         build(ModelSpec("lenett", (1, 28, 28), ("a", "b")))
 
@@ -92,21 +74,15 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SVHN = ((0.4377, 0.4438, 0.4728), (0.198, 0.201, 0.197))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "expected"),
-    [("cifar10", CIFAR10), ("imagenet", IMAGENET), ("kitti", IMAGENET), ("svhn", SVHN)],
-)
-def test_customary_constants(dataset, expected):
-    assert normalisation_for(dataset, 3) == expected
-    ModelSpec("cifar_resnet18", (3, 32, 32), ("a", "b"), *normalisation_for(dataset, 3))
-
-
-@pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist", "digits", "my-own-images"])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_no_normalisation_where_none_is_customary(dataset, channels):
-    assert normalisation_for(dataset, channels) is None
-
-
-@pytest.mark.parametrize("dataset", ["cifar10", "imagenet", "kitti", "svhn"])
-def test_constants_for_three_channels_are_not_used_for_another_number(dataset):
-    assert normalisation_for(dataset, 1) is None
+def test_constants_are_the_customary_ones_of_three_channels():
+    for dataset, expected in {
+        "cifar10": CIFAR10,
+        "imagenet": IMAGENET,
+        "kitti": IMAGENET,
+        "svhn": SVHN,
+    }.items():
+        assert normalisation_for(dataset, 3) == expected
+        assert normalisation_for(dataset, 1) is None
+        ModelSpec("cifar_resnet18", (3, 32, 32), ("a", "b"), *expected)
+    for dataset in ("mnist", "fashion-mnist", "digits", "my-own-images"):
+        assert normalisation_for(dataset, 1) is normalisation_for(dataset, 3) is None
