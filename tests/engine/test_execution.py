@@ -15,7 +15,7 @@ def test_defaults_follow_the_machine():
     assert Execution().worker_count() == usable_cores() >= 1
     assert Execution(device="cuda").worker_count() == 1
     assert Execution(workers=3).worker_count() == 3
-    assert Execution().rounds_per_task(256, 784) == 5
+    assert Execution().rounds_per_task(256, 784) == 10
     assert Execution().rounds_per_task(64, 150_528) == 1
     assert Execution(batch=1000).rounds_per_task(64, 784) == 15
     assert Execution(batch=1).rounds_per_task(64, 784) == 1
@@ -23,7 +23,7 @@ def test_defaults_follow_the_machine():
     assert Execution("cuda:0").rounds_per_task(4096, 2) == 32
     assert Execution("cuda:0,cuda:1", batch=8192).rounds_per_task(4096, 784) == 2
     far = Execution(backend="ray")
-    assert far.rounds_per_task(256, 784, far=True) == 5
+    assert far.rounds_per_task(256, 784, far=True) == 10
     assert 64 * far.rounds_per_task(64, 150_528, far=True) >= 4 * 150_528 / 4000
     assert 64 * Execution("cuda:0", backend="ray").rounds_per_task(64, 150_528, far=True) >= 4 * 150_528 / 100
 

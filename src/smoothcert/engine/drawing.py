@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -28,6 +29,9 @@ from smoothcert.models.capture import Lending
 from smoothcert.perturb.grid import HeldCopies, NoisyCopies
 from smoothcert.perturb.sampler import CellSampler
 from smoothcert.tally import NUMBERS_TOGETHER
+
+_AHEAD = 1 << 21
+"""Numbers drawn before the model sees the first of them: after a pass, tables and code have left the caches."""
 
 # Numbers whose words are computed together, in whole rows: what stays in a cache, or keeps an accelerator busy
 _TOGETHER = {"cpu": 1 << 15}
@@ -99,6 +103,11 @@ def passes_of(task: Task, chunk: int) -> list[list[list[Part]]]:
     return found
 
 
+def passes_ahead(chunk: int, shape: tuple[int, ...]) -> int:
+    """Passes of ``chunk`` rows that are drawn, and counted, together."""
+    return max(1, _AHEAD // (chunk * math.prod(shape)))
+
+
 class HostDrawing:
     """Blocks as :meth:`Copies.draw` draws them, each from a random state of its own.
 
@@ -111,7 +120,12 @@ class HostDrawing:
         self._bits = Lending(BlockBits)
 
     def rows(self, task: Task, _passes: Sequence[Sequence[Part]], /) -> Iterator[Tensor]:
-        """A batch for each pass of a task."""
+        """A batch for each pass of a task, several being drawn at a time."""
+        drawn, ahead = self._drawn(task), passes_ahead(self._layout.chunk, self._shape)
+        while batches := list(islice(drawn, ahead)):
+            yield from batches
+
+    def _drawn(self, task: Task) -> Iterator[Tensor]:
         for one in task:
             if self._layout.passes == 1:
                 yield self.filled(one)
@@ -138,7 +152,6 @@ class HostDrawing:
         What is drawn together doesn't depend on the votes asked for: a vote is always the same draw.
         """
         chunk, begun = self._layout.chunk, block.first - block.first % self._layout.chunk
-        # In whole passes: after a pass, the sampler's tables have left the cache.
         passes = max(1, NUMBERS_TOGETHER // (chunk * block.copies.dimension))
         together = chunk * min(self._layout.passes, passes)
         with self._bits.borrowed() as bits:

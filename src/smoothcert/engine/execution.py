@@ -12,7 +12,7 @@ from smoothcert.knobs import knob
 from smoothcert.models.numerics import check_device
 
 # Of noise, at most: enough to forget what a task costs, and short for any network
-_NUMBERS_IN_A_TASK = 1 << 20
+_NUMBERS_IN_A_TASK = 1 << 21
 _NUMBERS_IN_A_TASK_ELSEWHERE = 1 << 25  # an accelerator is some thirty times as fast
 _BYTES_A_VOTE, _BYTES_A_VOTE_ELSEWHERE = 4000, 100  # of an input that is sent: seconds of work for either
 _ROUNDS_ELSEWHERE = 32  # at most: of small inputs many numbers are very many blocks, whose sums take room

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,7 +20,17 @@ from torch import Tensor
 
 from smoothcert.bounds.base import VoteKind
 from smoothcert.engine.checking import RowCheck
-from smoothcert.engine.drawing import Arrival, DeviceDrawing, HostDrawing, Rows, Transfers, passes_of, sent
+from smoothcert.engine.drawing import (
+    Arrival,
+    DeviceDrawing,
+    HostDrawing,
+    Part,
+    Rows,
+    Transfers,
+    passes_ahead,
+    passes_of,
+    sent,
+)
 from smoothcert.engine.execution import Execution
 from smoothcert.engine.schedule import Block, Finished, Job, Procedure, Task, blocks_of
 from smoothcert.errors import InvalidValueError, ModelError
@@ -111,8 +120,7 @@ class Passes(Workers):
     def launch(self, task: Task) -> Pending:
         """Draw, show and count a task's votes; no device is waited for."""
         began, blocks, prepared = time.perf_counter(), blocks_of(task), self.prepared
-        rounds = passes_of(task, self.layout.chunk)
-        passes = [parts for one in rounds for parts in one]
+        passes = [parts for one in passes_of(task, self.layout.chunk) for parts in one]
         with torch.inference_mode(), self._current():
             told = [[part[:3] for part in parts] for parts in passes]
             places = sent(np.array(told, dtype=np.int64), self._device)
@@ -120,22 +128,22 @@ class Passes(Workers):
                 len(blocks), prepared.kind, prepared.classes, self.votes, self._order, self._device
             )
             rows, done = self._drawing.rows(task, passes), 0
-            for one in rounds:
-                with naming(
-                    self.purpose, [part.block.index for parts in one for part in parts], self.layout.chunk
-                ):
-                    answers = [self._answers(batch) for batch in islice(rows, len(one))]
-                    own = places[done : done + len(one)]
+            together = passes_ahead(self.layout.chunk, prepared.input_shape)
+            while done < len(passes):
+                parts = passes[done : done + together]
+                own = places[done : done + together]
+                answers = [self._answered(rows, one) for one in parts]
+                with self._named(part for one in parts for part in one):
                     # At once where that changes no number: answers of several types would be joined in one of them.
                     if len({(each.dtype, each.shape[1:]) for each in answers}) == 1:
-                        size = self.layout.chunk // len(one[0])
-                        whole = all(part.last - part.first == size for parts in one for part in parts)
-                        joined = answers[0] if len(one) == 1 else torch.cat(answers)
+                        size = self.layout.chunk // len(parts[0])
+                        whole = all(part.last - part.first == size for one in parts for part in one)
+                        joined = answers[0] if len(answers) == 1 else torch.cat(answers)
                         counts.add(joined, own.flatten(0, 1), whole)
                     else:
-                        for each, parts in zip(answers, own):
-                            counts.add(each, parts)
-                done += len(one)
+                        for each, of in zip(answers, own):
+                            counts.add(each, of)
+                done += len(parts)
             next(rows, None)  # gives back what it has borrowed
             arrival = self.transfers.fetch(counts.held)
         return Pending(blocks, counts, arrival, began, self.purpose)
@@ -171,6 +179,13 @@ class Passes(Workers):
                 return self._read(self.prepared.outputs_of(part.to(self.dtype))).labels
 
         return np.concatenate(list(pool.map(labels, torch.split(rows, self.layout.chunk))))
+
+    def _answered(self, rows: Iterator[Tensor], parts: Sequence[Part]) -> Tensor:
+        with self._named(parts):
+            return self._answers(next(rows))
+
+    def _named(self, parts: Iterable[Part]) -> AbstractContextManager[None]:
+        return naming(self.purpose, [part.block.index for part in parts], self.layout.chunk)
 
     def _answers(self, batch: Tensor) -> Tensor:
         """The model's, where they are counted; copied with the lock held, as they may be the model's own memory."""

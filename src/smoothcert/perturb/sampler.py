@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,10 +94,6 @@ _SHARED_PREFIX = 13  # with several tables: fewer bits, so that all of them stay
 # From here on a guide's numbers stand for buckets that hold thresholds: no noise is as many steps long. Several tables
 # are guided by half as many bytes, where that is so, because they hardly fit into the cache.
 _OPEN, _OPEN_OF_SHORT = 1 << 20, 1 << 13
-# What is known of such a bucket in one word: its first threshold, whether it has more, and the steps below it.
-_STEPS, _ZERO = 18, 1 << 17
-_SEVERAL = np.uint64(1 << _STEPS)
-
 Floats = NDArray[np.floating]
 
 
@@ -129,44 +124,48 @@ class CellSampler:
         below = self.thresholds.searchsorted(starts, side="right")
         inside = self.thresholds.searchsorted(starts | _ones(self._rest), side="right") - below
         low = below - np.repeat(self.zeros, buckets)
-        opened = np.flatnonzero(inside)
-        self._first = opened.searchsorted(np.arange(len(tables)) * buckets)  # of each table's open buckets
+        # Buckets that hold thresholds: whether they have more than one, the first, and the steps below it.
+        self._buckets = np.flatnonzero(inside)
+        self._several = inside[self._buckets] > 1
+        self._cut = self.thresholds[below[self._buckets]] & _ones(self._rest)
+        self._low = low[self._buckets].astype(np.float32)
+        first = self._buckets.searchsorted(np.arange(len(tables)) * buckets)  # of each table's
         short = which is not None and self.reach < _OPEN_OF_SHORT
         self._guide = low.astype(np.int16 if short else np.float32)
         self._open = _OPEN_OF_SHORT if short else _OPEN
-        self._guide[opened] = self._open + np.arange(opened.size) - self._first[opened >> self._prefix]
-        cut = self.thresholds[below[opened]] & _ones(self._rest)
-        several = (inside[opened] > 1).astype(np.uint64)
-        steps = (low[opened] + _ZERO).astype(np.uint64)
-        self._words = cut << np.uint64(_STEPS + 1) | several << np.uint64(_STEPS) | steps
+        table = self._buckets >> self._prefix
+        self._guide[self._buckets] = self._open + np.arange(self._buckets.size) - first[table]
         self.which = None if which is None else np.ascontiguousarray(which, dtype=np.int64).reshape(-1)
         """The table of each coordinate, counted through; None where there is one table."""
+        self._first = None if self.which is None else first[self.which]
 
     def draw(self, out: Floats, bits: np.random.BitGenerator) -> None:
         """Overwrite the contiguous array ``out``, of shape (rows, *input shape), with whole numbers of steps."""
         flat = out.reshape(-1)
         tables = self._tables()
         together = STEPS_TOGETHER if tables is None else tables.size
-        # Every bucket exists; mode "clip" skips a check and a copy, and needs the type of the guide.
+        # Every bucket exists; mode "wrap" skips a check and a copy, and needs the type of the guide.
         direct = flat.dtype == self._guide.dtype
         looked = np.empty(0 if direct else together, self._guide.dtype)
-        parts: tuple[list[NDArray[Any]], ...] = ([], [], [], [])
+        room = np.empty(0 if tables is None else together, np.int64)
+        opened, rests = np.empty(flat.size, dtype=bool), []
         for start in range(0, flat.size, together):
             piece = flat[start : start + together]
             prefix = _words(bits, -(-piece.size // 4)).view("<u2")[: piece.size]
+            bucket: NDArray[np.integer] = prefix
             if tables is not None:
-                prefix = tables[: piece.size] + (prefix >> (_PREFIX - self._prefix))
+                bucket = np.add(
+                    tables[: piece.size], prefix >> (_PREFIX - self._prefix), out=room[: piece.size]
+                )
             found = piece if direct else looked[: piece.size]
-            self._guide.take(prefix, out=found, mode="clip")
-            opened = np.flatnonzero(found >= self._open)
+            self._guide.take(bucket, out=found, mode="wrap")
+            undecided = np.greater_equal(found, self._open, out=opened[start : start + together])
             if not direct:
                 piece[:] = found
-            known = opened + start, found.take(opened), prefix.take(opened), _words(bits, opened.size)
-            for part, one in zip(parts, known):
-                part.append(one)
+            rests.append(_words(bits, int(np.count_nonzero(undecided))))
         if flat.size:  # settled once for all pieces, which are too small to be worth many small steps each
-            undecided, places, buckets, rests = map(_joined, parts)
-            flat[undecided] = self._settled(places, buckets, rests)
+            places = np.flatnonzero(opened)
+            flat[places] = self._settled(places, flat.take(places), np.concatenate(rests))
 
     def _tables(self) -> NDArray[np.int64] | None:
         """Where the table of each number begins, for as many rows as are drawn together."""
@@ -174,25 +173,19 @@ class CellSampler:
             return None
         return np.tile(self.which << self._prefix, max(1, STEPS_TOGETHER // self.which.size))
 
-    def _settled(
-        self, places: NDArray[Any], buckets: NDArray[np.integer], rests: NDArray[np.uint64]
-    ) -> NDArray[np.int64]:
-        """The numbers of buckets that hold thresholds, by the rest of their bits."""
-        place = places.astype(np.intp) - self._open
-        if self.which is not None:
-            place += self._first.take(buckets >> self._prefix)
-        rest, word = rests >> np.uint64(64 - self._rest), self._words.take(place)
-        steps: NDArray[np.int64] = (word & (_SEVERAL - np.uint64(1))).astype(np.int64) - _ZERO
-        steps += rest >= word >> np.uint64(_STEPS + 1)
-        several = np.flatnonzero(word & _SEVERAL)
-        whole = (buckets[several].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
+    def _settled(self, places: NDArray[np.intp], found: Floats, rests: NDArray[np.uint64]) -> Floats:
+        """The numbers at these places, whose buckets hold thresholds, by the rest of their bits."""
+        bucket = found.astype(np.intp)
+        bucket -= self._open
+        if self._first is not None:
+            bucket += self._first.take(places % self._first.size)
+        rest = rests >> np.uint64(64 - self._rest)
+        steps: Floats = self._low.take(bucket) + (rest >= self._cut.take(bucket))
+        several = np.flatnonzero(self._several.take(bucket))
+        whole = (self._buckets[bucket[several]].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
         table = (whole >> np.uint64(BITS)).astype(np.intp)
         steps[several] = self.thresholds.searchsorted(whole, side="right") - self.zeros[table]
         return steps
-
-
-def _joined(pieces: list[NDArray[Any]]) -> NDArray[Any]:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _words(bits: np.random.BitGenerator, count: int) -> NDArray[np.uint64]:
