@@ -34,8 +34,8 @@ GROUPS = {
         *("Certification", "Certifications", "Evidence", "Prediction", "Predictions", "ABSTAIN"),
         *("CertifyPlan", "Numerics", "Execution"),
     ),
-    "Noise": ("Gaussian", "Uniform", "DiagonalGaussian", "DiagonalUniform"),
-    "Training": ("SmoothingLoss", "load_model"),
+    "Noise": ("Gaussian", "Uniform", "DiagonalGaussian", "DiagonalUniform", "Hybrid", "Masks"),
+    "Training": ("SmoothingLoss", "load_model", "fit_masked", "MaskedEstimator"),
     "Data sets and runs": (
         *(
             "Dataset",
@@ -79,6 +79,9 @@ MEMBERS = {
     "Uniform": (),
     "DiagonalGaussian": ("sigma",),
     "DiagonalUniform": ("sigma",),
+    "Hybrid": ("of", "sample"),
+    "Masks": (),
+    "MaskedEstimator": ("encoded", "predict", "predict_proba", "score"),
     "Dataset": ("input", "input_shape", "inputs", "levels"),
     "Run": ("complete", "name", "norm", "planned", "shortfall", "stateful"),
 }

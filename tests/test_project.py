@@ -23,7 +23,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"sweeps", "health", "service", "functions"},
-    {"analysis", "training", "evaluation", "empirical", "replay", "estimator"},
+    {"analysis", "training", "evaluation", "empirical", "replay", "estimator", "masked"},
     {"experimental"},
     {"objectives", "smoothing"},
     {"sigma_levels"},

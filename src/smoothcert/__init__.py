@@ -29,7 +29,10 @@ _HOMES = {
     "FitPlan": "smoothcert.smoothing.fits.plan",
     "Gaussian": "smoothcert.perturb.gaussian",
     "HoldingClassifier": "smoothcert.smoothing.holding",
+    "Hybrid": "smoothcert.perturb.hybrid",
     "LevelledClassifier": "smoothcert.experimental.levels.classifier",
+    "MaskedEstimator": "smoothcert.masked.fit",
+    "Masks": "smoothcert.perturb.hybrid",
     "Numerics": "smoothcert.models.numerics",
     "Prediction": "smoothcert.smoothing.answers",
     "Predictions": "smoothcert.smoothing.answers",
@@ -45,6 +48,7 @@ _HOMES = {
     "certified_accuracy": "smoothcert.functions",
     "certify_dataset": "smoothcert.evaluation.certification",
     "compare": "smoothcert.functions",
+    "fit_masked": "smoothcert.masked.fit",
     "fit_noise": "smoothcert.functions",
     "load_dataset": "smoothcert.functions",
     "load_model": "smoothcert.functions",
@@ -87,10 +91,14 @@ if TYPE_CHECKING:
     from smoothcert.functions import report as report
     from smoothcert.functions import table as table
     from smoothcert.functions import verify_run as verify_run
+    from smoothcert.masked.fit import MaskedEstimator as MaskedEstimator
+    from smoothcert.masked.fit import fit_masked as fit_masked
     from smoothcert.models.numerics import Numerics as Numerics
     from smoothcert.objectives.base import SmoothingLoss as SmoothingLoss
     from smoothcert.perturb.gaussian import DiagonalGaussian as DiagonalGaussian
     from smoothcert.perturb.gaussian import Gaussian as Gaussian
+    from smoothcert.perturb.hybrid import Hybrid as Hybrid
+    from smoothcert.perturb.hybrid import Masks as Masks
     from smoothcert.perturb.uniform import DiagonalUniform as DiagonalUniform
     from smoothcert.perturb.uniform import Uniform as Uniform
     from smoothcert.runs.run import Run as Run

@@ -35,6 +35,11 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{0xD800 + (beyond >> 10):04x}\\u{0xDC00 + (beyond & 0x3FF):04x}"
 
 
+_NORMS = {"l0": "ℓ0", "l2/sigma": "ℓ2/σ"}
+
+
 def norm_name(norm: str) -> str:
     """``ℓ2`` for ``l2``, whatever is said of it in brackets; names of other norms are as they are."""
+    if norm in _NORMS:
+        return _NORMS[norm]
     return f"ℓ{norm[1:]}" if norm.partition(" ")[0] in ("l1", "l2") else norm

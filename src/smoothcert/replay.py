@@ -28,8 +28,7 @@ from smoothcert.experimental.levels.procedures import chooser_plan, home_plan, l
 from smoothcert.models.adapt import class_order, difference
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.numerics import Numerics
-from smoothcert.perturb.base import NOISES
-from smoothcert.perturb.base import Noise as LibraryNoise
+from smoothcert.perturb.base import NOISES, PERTURBATIONS, Perturbation
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.runs.manifest import current_versions, route_versions
 from smoothcert.runs.statement import BY_VALUES, PlanStatement
@@ -251,7 +250,9 @@ class Replay:
             raise RunError(f"{self.directory} lacks {', '.join(missing)}: its votes can't be cast again")
         return Numerics.from_json(self.plan.fields)
 
-    def _library_noise(self, noise: Noise) -> LibraryNoise:
+    def _library_noise(self, noise: Noise) -> Perturbation:
+        if noise.kind in PERTURBATIONS:
+            return self._stated_plan().noise
         if noise.diagonal:
             shape = self.dataset.input_shape if self.held is None else (len(noise.scales),)
             return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(shape))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.facts import inputs_depend, most_votes
 from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import RunError
-from smoothcert.perturb.base import NOISES, Noise, largest_radius
+from smoothcert.perturb.base import NOISES, PERTURBATIONS, Noise, Perturbation, largest_radius
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES, load_sigmas
 from smoothcert.perturb.grid import Grid
 from smoothcert.rounding import up
@@ -31,8 +31,10 @@ def planned_ceiling(plan: PlanStatement) -> float | None:
     return largest_radius(noise, BOUNDS[bound], most_votes(plan), alpha)
 
 
-def _noise_of(plan: PlanStatement) -> Noise | None:
+def _noise_of(plan: PlanStatement) -> Perturbation | None:
     """The plan's noise as far as its radii go: of scales for each dimension the smallest decides."""
+    if plan.noise is not None and plan.noise in PERTURBATIONS:
+        return PERTURBATIONS[plan.noise].stated(plan.as_json())
     if plan.noise is not None and plan.noise in NOISES and plan.sigma is not None:
         return NOISES[plan.noise](plan.sigma)
     if plan.noise is not None and plan.noise in DIAGONAL_NOISES and plan.least_sigma is not None:

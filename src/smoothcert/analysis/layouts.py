@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from smoothcert.analysis.changes import changes_table
 from smoothcert.analysis.facts import data_in_words, dataset_of
 from smoothcert.analysis.metrics import (
     RunFacts,
@@ -293,8 +294,10 @@ LAYOUTS: dict[str, Callable[[Sequence[Run], Sequence[str]], Table]] = {
     "paper": paper_table,
     "best": best_table,
     "training": training_table,
+    "changes": changes_table,
 }
-"""A row for each run; methods by σ as papers print them; the best of each method's runs; what training took."""
+"""A row for each run; methods by σ as papers print them; the best of each method's runs; what training took; what
+tables certify over changed categories."""
 
 
 def _values(radii: Sequence[str]) -> list[float]:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
     from smoothcert.engine.execution import Execution
     from smoothcert.models.base import BaseClassifier
+    from smoothcert.perturb.base import Perturbation
     from smoothcert.perturb.diagonal import DiagonalNoise
+    from smoothcert.perturb.hybrid import Hybrid
     from smoothcert.runs.run import Run
     from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 
@@ -56,6 +58,11 @@ class NamedModel:
 
         asked = Departures(noise, sigma, inputs.value_range(), self.trained, self.trained_range)
         return [*([] if self.assumed is None else [self.assumed]), *asked.in_words()]
+
+    @property
+    def trained_for(self) -> Hybrid | None:
+        """The masks and noise that an estimator says it was trained with."""
+        return getattr(self.classifier, "trained_for", None)
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
@@ -92,16 +99,18 @@ class NamedModel:
         return self.dataset
 
     def smoothed(
-        self, execution: Execution, sigma: float | None, noise: str, **plan_fields: Any
+        self, execution: Execution, sigma: float | None, noise: str | Perturbation, **plan_fields: Any
     ) -> SmoothedClassifier:
-        """The model smoothed with the σ asked for, or the one it was trained with; or with a fitted σ vector."""
+        """The model smoothed with the σ asked for, or the one it was trained with; or with scales that are given."""
         from smoothcert.smoothing.classifier import SmoothedClassifier
         from smoothcert.smoothing.plan import CertifyPlan
 
-        if (fitted := named_diagonal(noise, sigma)) is not None:
+        fitted = named_diagonal(noise, sigma) if isinstance(noise, str) else noise
+        if fitted is not None:
             return SmoothedClassifier(
                 self.classifier, CertifyPlan(fitted, **plan_fields), execution=execution
             )
+        assert isinstance(noise, str)
         sigma = self.sigma_or(sigma)
         return SmoothedClassifier(
             self.classifier, sigma=sigma, noise=noise, execution=execution, **plan_fields
@@ -321,7 +330,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
     ``sigma`` must be left out: the vector is complete, and scaling it would give another noise than the fitted one.
     """
-    from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
+    from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, PERTURBATIONS
     from smoothcert.perturb.diagonal import diagonal_noise, load_sigmas
     from smoothcert.registry import unknown_name
     from smoothcert.runs.layout import RunFiles
@@ -333,7 +342,8 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     stated = bool(colon) and kind in NOISES
     path, kind = (Path(rest), kind) if stated else (Path(text), DEFAULT_NOISE)
     if not path.exists():
-        raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
+        names = [*NOISES.names(), *PERTURBATIONS.names(), "FIT", "FILE.npy"]
+        raise unknown_name("noise, fit directory or .npy file", text, names)
     if sigma is not None:
         raise InvalidValueError(
             f"--sigma {sigma:g} and --noise {text} are mutually exclusive: leave --sigma out. For the same "
@@ -352,10 +362,10 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
 def foreign_fit(text: str, classifier: ModelClassifier, input_shape: tuple[int, ...]) -> str | None:
     """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
-    from smoothcert.perturb.base import NOISES
+    from smoothcert.perturb.base import NOISES, PERTURBATIONS
     from smoothcert.smoothing.fits.fit import read_fit
 
-    if text in NOISES:
+    if text in NOISES or text in PERTURBATIONS:
         return None
     classifier.prepare(input_shape)
     path, base = Path(text), classifier.base

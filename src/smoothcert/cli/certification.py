@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,6 +123,7 @@ class CertificationOptions:
         """Options as the library takes them; what can't be is refused before anything long begins."""
         from smoothcert.bounds.base import BOUNDS
         from smoothcert.cli.arguments import load_named_model
+        from smoothcert.cli.tables import perturbed
         from smoothcert.runs.statement import Shard
         from smoothcert.smoothing.plan import AUTO
 
@@ -134,13 +135,18 @@ class CertificationOptions:
         noise = named.noise_or(self.noise)
         data_name = self.data.spec(named.dataset_or(self.dataset))
         inputs = self.data.load(data_name)
+        perturbation, inputs = perturbed(
+            *(named, self.noise, self.sigma, inputs),
+            lambda: replace(self.data, split="train").load(data_name),
+            held=hold is not None,
+        )
         classifier = self.levels.smoothed(
             model,
             named,
             self.model_options,
             execution,
-            self.sigma,
-            noise,
+            self.sigma if perturbation is None else None,
+            perturbation or noise,
             levels=self.numerics.levels,
             bound=bound or AUTO,
             **vars(self.votes),
@@ -150,6 +156,7 @@ class CertificationOptions:
             stop=self.stopping.stops(),
         )
         settle_for(classifier, inputs, hold)
+        noise = noise if perturbation is None else perturbation.name
         return Asked(named, noise, data_name, inputs, choice, classifier)
 
 

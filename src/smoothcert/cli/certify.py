@@ -82,6 +82,7 @@ def certify(
     from smoothcert.cli.runs import remember_with_bar
     from smoothcert.cli.views import emit
     from smoothcert.errors import InvalidValueError
+    from smoothcert.perturb.base import real_noise
     from smoothcert.smoothing.plan import former_default
 
     if dry_run:
@@ -97,6 +98,8 @@ def certify(
     # With a memory, the certificates that it is asked about afterwards go beside the answers.
     certified = out if memory is None else out.with_name(f"{out.name}-certificates")
     asked = options.of(model, former_default(certified), hold)
+    if memory is not None:
+        real_noise(asked.classifier.plan.noise, "a region memory (--memory)")
     named, inputs, classifier = asked.named, asked.inputs, asked.classifier
     columns = held_columns(hold)
     from smoothcert.smoothing.holding import HoldingClassifier
@@ -151,14 +154,15 @@ def _tell_what_to_know(
     from smoothcert.cli.arguments import foreign_fit
     from smoothcert.cli.console import note, warn
     from smoothcert.hints import beside, command
-    from smoothcert.perturb.base import NOISES
+    from smoothcert.perturb.base import NOISES, PERTURBATIONS
     from smoothcert.smoothing.holding import HoldingClassifier
     from smoothcert.smoothing.procedures import expected_votes
 
     named, noise, inputs, classifier = asked.named, asked.noise, asked.inputs, asked.classifier
     plan, quiet = classifier.plan, output.silent
     low, high = inputs.value_range()
-    note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    units = plan.noise.in_words() or f"inputs lie in [{low:g}, {high:g}]; σ is in the same units"
+    note(f"{inputs.name}: {units}", quiet)
     one_sigma = plan.noise.sigma if plan.sigma_levels is None else None
     for departure in named.departures(plan.noise.name, one_sigma, inputs):
         warn(departure, output.quiet)
@@ -185,7 +189,7 @@ def _tell_what_to_know(
         )
     if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
         note(warning, quiet)
-    if noise not in NOISES:
+    if noise not in NOISES and noise not in PERTURBATIONS:
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
             f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from smoothcert.cli.arguments import NamedModel
     from smoothcert.engine.execution import Execution
     from smoothcert.experimental.levels.fit import LevelReport
+    from smoothcert.perturb.base import Perturbation
     from smoothcert.smoothing.classifier import ModelClassifier
 
 _GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
@@ -68,7 +69,7 @@ class LevelOptions:
         model_options: ModelOptions,
         execution: Execution,
         sigma: float | None,
-        noise: str,
+        noise: str | Perturbation,
         **plan_fields: Any,
     ) -> ModelClassifier:
         """The model smoothed with one σ, or with the levels that the options describe."""
@@ -81,7 +82,7 @@ class LevelOptions:
             return named.smoothed(execution, sigma, noise=noise, **plan_fields)
         if sigma is not None:
             raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
-        if noise not in NOISES:
+        if not isinstance(noise, str) or noise not in NOISES:
             raise InvalidValueError(
                 f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
             )

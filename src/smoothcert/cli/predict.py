@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from smoothcert.cli.levels import LevelOptions
@@ -64,20 +65,28 @@ def predict(
     """
     from smoothcert.cli.arguments import foreign_fit, load_named_model
     from smoothcert.cli.console import note, progress_bar, warn
+    from smoothcert.cli.tables import perturbed
     from smoothcert.files import write_atomically
     from smoothcert.models.adapt import class_order
 
     execution = execution_of(speed)
     named = load_named_model(model, model_options, "hard")
-    noise = named.noise_or(noise)
-    inputs = data.load(named.dataset_or(dataset))
+    asked, noise = noise, named.noise_or(noise)
+    data_name = named.dataset_or(dataset)
+    inputs = data.load(data_name)
+    perturbation, inputs = perturbed(
+        *(named, asked, sigma, inputs),
+        lambda: replace(data, split="train").load(data_name),
+        held=hold is not None,
+    )
+    noise = noise if perturbation is None else perturbation.name
     classifier = levels.smoothed(
         model,
         named,
         model_options,
         execution,
-        sigma,
-        noise,
+        sigma if perturbation is None else None,
+        perturbation or noise,
         alpha=alpha,
         seed=seed,
         numerics=numerics_of(numerics),

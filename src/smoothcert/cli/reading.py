@@ -27,7 +27,7 @@ _TRUSTED = {True: "answers of a memory", False: "an imported log"}
 def table(
     *runs: RunPath,
     radii: str | None = None,
-    layout: Literal["runs", "paper", "best", "training"] = "runs",
+    layout: Literal["runs", "paper", "best", "training", "changes"] | None = None,
     format: Literal["markdown", "latex", "csv", "json"] | None = None,
     name: Names = (),
     output: OutputOptions = OutputOptions(),
@@ -40,6 +40,7 @@ def table(
     models on the same inputs and differ in their seed alone. A run's method is what it was
     trained with, or `run import --method`; else its directory's name without σ and seed. `--layout best` is the papers'
     envelope: for each method the best of its runs at each radius. `--layout training`: seconds an epoch, hours and ACR.
+    `--layout changes`, of tables with masks: a row for each number of changed categories, with ρ in the columns.
 
     Example: `smoothcert table runs/* --radii 0,0.25,0.5 --format latex`
 
@@ -52,14 +53,15 @@ def table(
     radii
         Radii to report, with commas or spaces between them; they head the columns as you type them.
     layout
-        runs (a row for each run), paper (methods grouped by data set and σ), best (the best over each method's runs) or
-        training (what training its model took).
+        runs (a row for each run; the default), paper (methods grouped by data set and σ), best (the best over each
+        method's runs), training (what training its model took) or changes (the default where all runs have masks).
     format
         markdown (default), latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,…
         (paper:
         dataset,sigma,method,seeds,inputs,acr,acr_sd,…) and, after the radii, dataset,split,sigma_search,sigma_per,
         planned,complete,sigma_levels,chooser.
     """
+    from smoothcert.analysis.changes import RHOS, is_of_changes
     from smoothcert.analysis.layouts import render_table
     from smoothcert.analysis.tables import default_radii, parse_radii
     from smoothcert.cli.console import note
@@ -76,8 +78,13 @@ def table(
         )
     typed = parse_radii(radii) if radii is not None else None
     read = read_runs(runs, output, name)
+    if layout is None:
+        layout = "changes" if all(map(is_of_changes, read)) else "runs"
     rendered = render_table(
-        read, typed or default_radii(read), layout, "json" if output.json else format or "markdown"
+        read,
+        typed or (list(RHOS) if layout == "changes" else default_radii(read)),
+        layout,
+        "json" if output.json else format or "markdown",
     )
     for sentence in _caveats(read):
         note(sentence, output.silent)

@@ -37,7 +37,7 @@ app = App(
     group_commands=Group("Commands", sort_key=99),
 )
 
-_PICTURES, _OTHERS = 1.0, 100.0  # the largest number to expect, where the model doesn't say
+_PICTURES, _OTHERS, _IN_TABLES = 1.0, 100.0, 1e9  # the largest number to expect, where the model doesn't say
 _LIMITS = Group("Limits (whatever is beyond them is refused)", sort_key=8)
 
 
@@ -152,8 +152,10 @@ def serve(
     from smoothcert.analysis.trained import guessing
     from smoothcert.cli.arguments import load_named_model
     from smoothcert.cli.console import note, warn
+    from smoothcert.cli.tables import perturbation_of
     from smoothcert.errors import InvalidValueError, SmoothcertError
     from smoothcert.extras import require
+    from smoothcert.perturb.base import Noise
     from smoothcert.smoothing.plan import ANYTIME_BOUND
 
     require("fastapi", "serve")
@@ -179,17 +181,19 @@ def serve(
             )
         classifier = _plan_of(plan_from, named, shape, execution, bound or ANYTIME_BOUND)
     else:
+        perturbation = perturbation_of(named, noise, sigma, None)
         classifier = named.smoothed(
             execution,
-            sigma,
-            noise=named.noise_or(noise),
+            sigma if perturbation is None else None,
+            noise=perturbation or named.noise_or(noise),
             levels=numerics.levels,
             bound=bound or ANYTIME_BOUND,
             **vars(votes),
             numerics=numerics_of(numerics),
             search=searched,
         )
-    expected = named.trained_range or (0.0, _PICTURES if len(shape) == 3 else _OTHERS)
+    usual = _PICTURES if len(shape) == 3 else _OTHERS
+    expected = named.trained_range or (0.0, usual if isinstance(classifier.plan.noise, Noise) else _IN_TABLES)
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
         warn(

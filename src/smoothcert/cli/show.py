@@ -45,6 +45,7 @@ def show(
     confidence
         Probability with which the statements about other inputs hold together.
     """
+    from smoothcert.analysis.changes import RHOS, CertifiedChanges, is_of_changes
     from smoothcert.analysis.evidence import off_grid_in_words
     from smoothcert.analysis.overview import overview, used_json
     from smoothcert.analysis.tables import default_radii
@@ -65,6 +66,8 @@ def show(
     )
     notes = [*([] if lost is None else [_off_grid(lost)]), *Departures.of(read.manifest).in_words()]
     data = {**asdict(whole), **used_json(read), "notes": notes, "statements": proved}
+    if is_of_changes(read):
+        data["changes"] = CertifiedChanges.of(read).as_json(RHOS)
     emit(View(data, _parts(read, whole, typed, proved, lost)), output)
 
 
@@ -91,11 +94,13 @@ def _parts(
 ) -> Iterator[str | Text | Table]:
     from rich.text import Text
 
+    from smoothcert.analysis.changes import is_of_changes
     from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.facts import data_in_words, votes_used
     from smoothcert.analysis.overview import levels_used
     from smoothcert.analysis.tables import sigma_text
     from smoothcert.analysis.trained import Departures
+    from smoothcert.cli.tables import changes_parts
 
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
@@ -122,6 +127,8 @@ def _parts(
             yield f"  {sentence}"
     yield _spread_line(whole)
     yield _class_table(whole, typed)
+    if is_of_changes(run):
+        yield from changes_parts(run)
     if (printed := printed_radii(run)) is not None:
         yield (
             f"Radii are as the log prints them, rounded to {printed.digits} digits; statements and intervals allow for "

@@ -144,6 +144,7 @@ def _replay(
     from smoothcert.cli.arguments import declared_as, level_classifiers, load_named_model
     from smoothcert.cli.console import progress_bar
     from smoothcert.cli.levels import load_chooser
+    from smoothcert.datasets.tables import encoded_as
     from smoothcert.errors import InvalidValueError
     from smoothcert.replay import LevelReplay, Replay, chosen_records
 
@@ -154,6 +155,8 @@ def _replay(
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     spec = named.dataset_or(replaying.dataset)
     inputs = datasets.load(spec, replaying.split, replaying.data_dir)
+    if plan is not None:
+        inputs = encoded_as(inputs, plan.fields)
     models = level_classifiers(replaying.model, named, replaying.level_models, options)
     execution = execution_of(speed)
     if plan is not None and plan.levels is not None:

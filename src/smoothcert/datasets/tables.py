@@ -212,6 +212,14 @@ def recoded(dataset: Dataset, columns: Columns) -> Dataset:
     return replace(dataset, stored=np.column_stack(made), columns=columns)
 
 
+def encoded_as(dataset: Dataset, plan: Mapping[str, Any]) -> Dataset:
+    """A table with the columns and codes that a run's plan states; any other data set as it is."""
+    stated = plan.get("columns")
+    if stated is None or dataset.columns is None:
+        return dataset
+    return dataset.encoded_by(Columns.from_json(stated))
+
+
 def _as_codes(
     cells: NDArray[np.float64], given: tuple[Value, ...] | None, wanted: tuple[Value, ...]
 ) -> NDArray[np.float64]:

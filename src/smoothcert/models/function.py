@@ -17,6 +17,7 @@ from smoothcert.models.base import BaseClassifier, Opened
 from smoothcert.models.numerics import Numerics, check_own_types, rows_within
 from smoothcert.models.outputs import OutputKind, answer_bytes, probe_rows
 from smoothcert.models.wrappers import as_whole, check_exact, two_columns, whole_type
+from smoothcert.perturb.hybrid import noise_of_estimator
 from smoothcert.registry import check_name
 
 
@@ -205,9 +206,11 @@ class EstimatorClassifier(FunctionClassifier):
         self.class_names = tuple(labels.tolist())
         self._graded = _graded(estimator, given)
         self._cheap = _layers(estimator)
-        # A single tree answers a row after few questions; forests ask many.
+        self.trained_for = noise_of_estimator(estimator)
+        # A single tree answers a row after few questions; forests ask many. A call costs tables as much as many rows.
         depth = getattr(getattr(_last_step(estimator), "tree_", None), "max_depth", None)
-        self._short = isinstance(depth, int) and depth <= _SHORT_TREE
+        tables = callable(columns) or self.trained_for is not None
+        self._short = tables or (isinstance(depth, int) and depth <= _SHORT_TREE)
 
     def _settled(self, numerics: Numerics, rows: int) -> Numerics:
         if self._short:

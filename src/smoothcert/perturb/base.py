@@ -31,6 +31,8 @@ from smoothcert.rounding import down
 if TYPE_CHECKING:
     import torch
 
+    from smoothcert.perturb.columns import Columns
+
 
 class Region(Protocol):
     """Everything that is certified around an input."""
@@ -61,6 +63,17 @@ class Theorem(Protocol):
         """The :class:`Region` around ``center``, or None when there is nothing to certify."""
 
 
+class TrainingTable(Protocol):
+    """Rows that a model was trained on: what a σ may be relative to."""
+
+    @property
+    def columns(self) -> Columns | None:
+        """Their names and categories, where they are a table's."""
+
+    def rows(self) -> NDArray[Any]:
+        """The rows themselves."""
+
+
 class Perturbation(ABC):
     """A frozen description of a distribution on inputs. Equal ones have equal descriptions."""
 
@@ -81,6 +94,23 @@ class Perturbation(ABC):
     @abstractmethod
     def stated(cls, plan: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`describe`, from a run's plan."""
+
+    @classmethod
+    def asked(cls, options: Mapping[str, str], sigma: float | None, table: TrainingTable) -> Self:  # noqa: ARG003
+        """What ``--noise NAME:OPTION=VALUE,…`` and ``--sigma`` ask for; ``table`` holds what σ may be relative to."""
+        raise InvalidValueError(f"{cls.name} can't be named on a command line: give a plan in Python")
+
+    def spelled(self) -> str | None:
+        """The text that :meth:`asked` takes, without σ beside it; None where there is none."""
+        return None
+
+    def in_words(self) -> str | None:
+        """What is done to inputs, where more is to be said than a σ in their units."""
+        return None
+
+    def doubt(self, trained_for: Perturbation | None) -> str | None:  # noqa: ARG002
+        """Why a model that was trained for that, or doesn't say, may certify nothing; None where nothing is known."""
+        return None
 
     @abstractmethod
     def check_shape(self, input_shape: tuple[int, ...]) -> None:

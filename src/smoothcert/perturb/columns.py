@@ -123,6 +123,13 @@ class Columns:
                 made[name] = column
         return pandas.DataFrame(made)
 
+    def text(self, place: int, value: float) -> str:
+        """A number of a row as the table has it: a category by name, ``?`` where no category has this code."""
+        known = self.categories.get(self.names[place])
+        if not known:
+            return f"{value:.6g}"
+        return str(known[int(value)]) if 0 <= value < len(known) else "?"
+
     def _are_numbers(self, name: str) -> bool:
         return not any(isinstance(value, str) for value in self.categories[name])
 

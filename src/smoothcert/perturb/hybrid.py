@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds.base import ClassBounds
 from smoothcert.errors import InvalidValueError
-from smoothcert.perturb.base import PERTURBATIONS, Perturbation
+from smoothcert.perturb.base import PERTURBATIONS, Perturbation, TrainingTable
 from smoothcert.perturb.columns import Columns
 from smoothcert.perturb.gaussian import DiagonalGaussian
 from smoothcert.perturb.grid import (
@@ -34,6 +35,7 @@ from smoothcert.perturb.grid import (
 from smoothcert.perturb.sampler import BITS, MOST_TABLES, CellSampler, Thresholds
 from smoothcert.regions.changes import ChangeRegion, TableScales
 from smoothcert.regions.geometry import length_up
+from smoothcert.registry import unknown_name
 from smoothcert.rounding import down, normal_quantile_down, normal_quantile_up, up
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ MOST_CHANGES = 1 << 16
 ESTIMATOR_ATTRIBUTE = "smoothcert_noise_"
 """Where a fitted estimator says what it was trained for."""
 
+_BETA = 0.85
 _NORMAL_ERROR = 1e-13  # relative, of the normal distribution function in its tails
 _HALVINGS = 60
 
@@ -280,6 +283,24 @@ class Masks(Perturbation):
         """By β and the mask."""
         return cls(_stated_beta(plan), math.nan if plan["mask"] is None else float(plan["mask"]))
 
+    @classmethod
+    def asked(cls, options: Mapping[str, str], sigma: float | None, table: TrainingTable) -> Self:  # noqa: ARG003
+        """``masks:beta=0.9,mask=256``; without a code, a mask is NaN."""
+        if sigma is not None:
+            raise InvalidValueError(f"masks have no sigma, got --sigma {sigma:g}: give masks:beta={sigma:g}")
+        check_options(cls.name, options, ("beta", "mask"))
+        if "beta" not in options:
+            raise InvalidValueError("masks need a beta, the probability of a mask: masks:beta=0.9")
+        return cls(number_in(options, "beta"), number_in(options, "mask", math.nan))
+
+    def spelled(self) -> str:
+        """β and the mask."""
+        return f"masks:beta={self.beta!r}" + ("" if math.isnan(self.mask) else f",mask={self.mask:g}")
+
+    def in_words(self) -> str:
+        """The mask, and how likely it is."""
+        return f"each value is masked (as {self.mask:g}) with probability {self.beta:g}"
+
     def check_shape(self, input_shape: tuple[int, ...]) -> None:
         """Any shape will do."""
 
@@ -348,7 +369,7 @@ class Hybrid(Perturbation):
         cls,
         table: Any,
         sigma: float | Sequence[float] = 0.25,
-        beta: float = 0.85,
+        beta: float = _BETA,
         categorical: Sequence[str | int] | None = None,
         columns: Columns | None = None,
     ) -> Self:
@@ -361,6 +382,51 @@ class Hybrid(Perturbation):
         return cls(
             columns, tuple(np.asarray(sigma, dtype=np.float64) * np.where(spread > 0, spread, 1.0)), beta
         )
+
+    @classmethod
+    def asked(cls, options: Mapping[str, str], sigma: float | None, table: TrainingTable) -> Self:
+        """``hybrid:beta=0.85,age=5``: β, and σ of columns in their own units; others have ``sigma`` deviations."""
+        if table.columns is None:
+            raise InvalidValueError("hybrid noise is for tables: give csv:PATH or parquet:PATH as --dataset")
+        columns = table.columns
+        numbers = [columns.names[place] for place in columns.numeric]
+        check_options(cls.name, options, ("beta", *numbers))
+        missing = [name for name in numbers if name not in options]
+        if missing and sigma is None:
+            raise InvalidValueError(
+                f"--sigma is missing: in standard deviations of each number, or hybrid:{missing[0]}=… in its own units"
+            )
+        made = cls.of(
+            table.rows(), 1.0 if sigma is None else sigma, number_in(options, "beta", _BETA), columns=columns
+        )
+        own = (number_in(options, name, relative) for name, relative in zip(numbers, made.sigmas))
+        return cls(columns, tuple(own), made.beta)
+
+    def spelled(self) -> str:
+        """β, and σ of every number in its own units, to the last bit."""
+        numbers = zip((self.columns.names[place] for place in self.free), self.sigmas)
+        sigmas = (f",{quote(name, safe=' ')}={sigma!r}" for name, sigma in numbers)
+        return f"hybrid:beta={self.beta!r}{''.join(sigmas)}"
+
+    def in_words(self) -> str:
+        """σ of each number in its own units, and how likely masks are."""
+        numbers = zip((self.columns.names[place] for place in self.free), self.sigmas)
+        sigmas = ", ".join(f"{name} {sigma:.3g}" for name, sigma in numbers)
+        masked = (
+            f"each of {len(self.columns.categorical)} categories is masked with probability {self.beta:g}"
+        )
+        return f"σ of the numbers in their own units: {sigmas}; {masked}"
+
+    def doubt(self, trained_for: Perturbation | None) -> str | None:
+        """A model that has seen fewer masks, or doesn't say that it has seen any."""
+        if not isinstance(trained_for, Hybrid):
+            return (
+                "the model doesn't say that it was trained with masks: one that never saw any certifies next to "
+                f"nothing. Train it with smoothcert.fit_masked; if it was, set its {ESTIMATOR_ATTRIBUTE}"
+            )
+        if trained_for.beta < self.beta:
+            return f"the model was trained with masks of probability {trained_for.beta:g}, and these have {self.beta:g}"
+        return None
 
     @cached_property
     def numbers(self) -> DiagonalGaussian:
@@ -495,6 +561,21 @@ def noise_of_estimator(estimator: object) -> Hybrid | None:
     """The noise that a fitted estimator says it was trained for; None where it says nothing."""
     found = getattr(estimator, ESTIMATOR_ATTRIBUTE, None)
     return found if isinstance(found, Hybrid) else None
+
+
+def check_options(name: str, options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse an option that ``name`` doesn't have."""
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, list(known))
+
+
+def number_in(options: Mapping[str, str], name: str, default: float = math.nan) -> float:
+    """An option as a number."""
+    try:
+        return float(options.get(name, default))
+    except ValueError:
+        raise InvalidValueError(f"{name} must be a number, got {options[name]!r}") from None
 
 
 def _stated_beta(plan: Mapping[str, Any]) -> float:

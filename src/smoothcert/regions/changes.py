@@ -123,4 +123,4 @@ def _cut(value: float) -> str:
         return f"{value:g}"
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     told = float(f"{math.floor(value / unit) * unit:.3g}")
-    return f"{told if told <= value else told - unit:.3g}"
+    return f"{told if told <= value else told - unit:.9g}"

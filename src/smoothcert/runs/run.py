@@ -16,6 +16,7 @@ import numpy as np
 
 from smoothcert import datasets, platforms
 from smoothcert.datasets.base import DATASETS, Dataset
+from smoothcert.datasets.tables import encoded_as
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import checksum, make_folder, open_own, read_file, write_atomically
 from smoothcert.hints import certify_trained
@@ -402,7 +403,8 @@ def open_inputs_of(
             f"one you mean, add: {named}"
         )
     try:
-        return datasets.load(spec, split or origin.split or "test", data_dir)
+        found = datasets.load(spec, split or origin.split or "test", data_dir)
+        return encoded_as(found, run.manifest.plan.as_json())
     except DataError as error:
         if data_dir is not None or origin.data_dir is None:
             raise

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from smoothcert.bounds.base import ClassBounds
 from smoothcert.perturb.base import largest_radius
 from smoothcert.plain_text import norm_name
+from smoothcert.regions.changes import ChangeRegion
 from smoothcert.service.engine import VotingEngine
 from smoothcert.service.voting import Ask, Standing
 from smoothcert.smoothing.memory import MemoryAnswer
@@ -56,6 +57,9 @@ def result_json(ask: Ask, labels: Labels, remembered: MemoryAnswer | None = None
             "shift": certification.evidence.shift,
             "radius_off_grid": certification.evidence.radius_off_grid,
         }
+        region: Any = certification.region
+        if isinstance(region, ChangeRegion):
+            result["changes"] = list(region.rows())
     return result if remembered is None else result | _remembered(remembered, labels)
 
 
@@ -96,6 +100,11 @@ def _label(number: int | None, labels: Labels) -> str | None:
     return None if number is None or number == ABSTAIN or labels is None else labels[number]
 
 
+def _scale(plan: CertifyPlan) -> str:
+    words = plan.noise.in_words()
+    return f"of σ = {plan.noise.sigma:g}" if words is None else f"({words})"
+
+
 def plan_json(engine: VotingEngine, labels: Labels, memory: str | None) -> dict[str, Any]:
     """What is promised, in words and as data."""
     plan, model = engine.plan, {"classes": engine.prepared.classes, "labels": labels}
@@ -105,7 +114,7 @@ def plan_json(engine: VotingEngine, labels: Labels, memory: str | None) -> dict[
         f"{1 - plan.alpha:.{max(2, math.ceil(-math.log10(plan.alpha)))}f} over the votes, no answer ever given about "
         "it is wrong, however often, by whomever and "
         "with whatever deadlines it is asked about. An answer with a class and a radius says that the model smoothed "
-        f"with {plan.noise.name} noise of σ = {plan.noise.sigma:g} gives this class to every point of the noise's grid "
+        f"with {plan.noise.name} noise {_scale(plan)} gives this class to every point of the noise's grid "
         f"closer than the radius in {norm_name(plan.certificate.norm)}. An answer that abstains says nothing."
     )
     if memory is not None:
@@ -181,13 +190,18 @@ class StandingModel(BaseModel):
 class ResultModel(StandingModel):
     """The answer to one input."""
 
-    norm: Literal["l1", "l2"]
+    norm: Literal["l0", "l1", "l2", "l2/sigma"]
     sigma: float
     ended: Literal["votes", "rule", "deadline", "shutdown", "memory"] = Field(description="Why voting ended.")
     reason: str | None = Field(description="What a radius asked for came to.")
     shift: float = Field(description="How far the certified region's centre is from the input.")
     radius_off_grid: float = Field(
         description="Any input this close has a grid point next to it that is certified."
+    )
+    changes: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="Of tables: for each number of changed categories how far numbers may move (rho, in units of σ, "
+        "and each one alone in its own units), and a sentence.",
     )
     source: Literal["memory", "certified", "shrunk", "abstained"] | None = Field(
         default=None, description="With a memory: where the answer is from."

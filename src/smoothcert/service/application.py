@@ -125,6 +125,7 @@ class _Reader:
 
     def __init__(self, service: Service) -> None:
         self._service, self._shape = service, service.engine.input_shape
+        self._columns = getattr(service.engine.plan.noise, "columns", None)
         left = service.reading.left
         self._pictures, self._others = FairSlots(_READ_AT_ONCE, left), FairSlots(_READ_AT_ONCE, left)
         self._decoders = [PictureDecoder(service.limits.picture_seconds) for _ in range(_READ_AT_ONCE)]
@@ -150,7 +151,9 @@ class _Reader:
     ) -> tuple[list[Any], dict[str, Any]]:
         limits = self._service.limits
         if kind not in PICTURES:
-            return await run_in_threadpool(read_body, content, kind, self._shape, limits.inputs, names)
+            return await run_in_threadpool(
+                read_body, content, kind, self._shape, limits.inputs, names, self._columns
+            )
         decoder = self._decoders.pop()
         try:
             return [await decoder.decode(content, self._shape, limits.pixels)], {}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InvalidValueError, SmoothcertError
 from smoothcert.files import parse_json
 from smoothcert.npy import read_npy
+from smoothcert.perturb.columns import Columns
 from smoothcert.service.pictures import TooLargeError
 
 JSON = "application/json"
@@ -26,12 +27,20 @@ class UnknownTypeError(SmoothcertError):
 
 
 def read_body(
-    content: bytes, kind: str, shape: tuple[int, ...], most: int, names: Sequence[str] = ()
+    content: bytes,
+    kind: str,
+    shape: tuple[int, ...],
+    most: int,
+    names: Sequence[str] = (),
+    columns: Columns | None = None,
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
-    """The inputs of a body, each of ``shape``, and what a JSON body says beside them under these names."""
+    """The inputs of a body, each of ``shape``, and what a JSON body says beside them under these names.
+
+    Rows of a table, which has ``columns``, may be objects.
+    """
     options: dict[str, Any] = {}
     if kind == JSON:
-        inputs, options = _from_json(content, shape, most, names)
+        inputs, options = _from_json(content, shape, most, names, columns)
     elif kind in NPY:
         inputs = _from_array(_npy(content), shape)
     else:
@@ -45,9 +54,9 @@ def read_body(
 
 
 def _from_json(
-    content: bytes, shape: tuple[int, ...], most: int, names: Sequence[str]
+    content: bytes, shape: tuple[int, ...], most: int, names: Sequence[str], columns: Columns | None
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
-    _check_counts(content, shape, most, len(names))
+    _check_counts(content, shape, most, len(names), objects=1 if columns is None else 1 + most)
     try:
         body = parse_json(content.decode("utf-8"))
     except ValueError as error:
@@ -61,7 +70,12 @@ def _from_json(
         raise InvalidValueError('"inputs" must be a list of arrays')
     if len(given) > most:
         raise TooLargeError(f"{len(given)} inputs in a request, where {most} are the most")
-    inputs = [_numbers(values, shape, f"input {place}") for place, values in enumerate(given)]
+    inputs = [
+        _numbers(values, shape, f"input {place}")
+        if columns is None or not isinstance(values, Mapping)
+        else _row(values, columns, f"input {place}")
+        for place, values in enumerate(given)
+    ]
     return inputs, {name: body[name] for name in names if name in body}
 
 
@@ -76,10 +90,20 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _check_counts(content: bytes, shape: tuple[int, ...], most: int, options: int) -> None:
+def _row(given: Mapping[str, Any], columns: Columns, which: str) -> NDArray[np.float64]:
+    """A row of a table by the names of its columns: every one of them, and no other."""
+    check_names(given, columns.names)
+    for name, value in given.items():
+        if isinstance(value, list | Mapping):
+            raise InvalidValueError(f"{which}: column {name!r} must hold one value")
+    row = columns.rows(given)
+    return np.asarray(row, dtype=np.float64)
+
+
+def _check_counts(content: bytes, shape: tuple[int, ...], most: int, options: int, *, objects: int) -> None:
     """Refuse far more brackets and commas than ``most`` inputs have: parsed, an empty list takes 25 times its text."""
     lists = 1 + most * sum(math.prod(shape[:depth]) for depth in range(len(shape)))
-    if content.count(b"[") > 2 * lists or content.count(b"{") > 1:
+    if content.count(b"[") > 2 * lists or content.count(b"{") > objects:
         raise InvalidValueError(
             f"the body has more lists or objects in it than {most} inputs of shape {list(shape)} have"
         )

@@ -21,6 +21,7 @@ from smoothcert.engine.passes import checked_input
 from smoothcert.engine.schedule import Draw, Finished, Job, one_draw
 from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError, SmoothcertError, check_count
 from smoothcert.models.base import Prepared
+from smoothcert.perturb.base import Noise
 from smoothcert.perturb.grid import on_grid
 from smoothcert.service.limits import ClosedError, EngineLimits, Reservation, WaitingInputs
 from smoothcert.service.secrets import Secret
@@ -108,6 +109,9 @@ class VotingEngine:
     def point(self, x: NDArray[Any]) -> tuple[int, NDArray[Any]]:
         """The number of an input's streams, and the input checked; refuses what can't be voted on."""
         array = checked_input(0, x, self.input_shape)
+        if not isinstance(self.plan.noise, Noise):
+            self.plan.noise.copies(array, self.plan.grid, self.plan.numerics.noise_dtype_name, 0)  # refuses
+            return self.secret.index(self.plan_hash, self.plan.point(array)), array
         noise = on_grid(self.plan.noise, self.plan.grid, array.shape)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the next line
             point = noise.point(array)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.databases import public_address
@@ -138,7 +139,10 @@ class Service:
         (ask,) = asks
         try:
             if wanted.copies:
-                yield "copies", {"inputs": self.engine.copies(ask, wanted.copies).tolist()}
+                copies = self.engine.copies(ask, wanted.copies)
+                masked = copies.astype(object)
+                masked[np.isnan(copies)] = None  # JSON has no NaN
+                yield "copies", {"inputs": masked.tolist()}
             last = None
             while not ask.done:
                 if ask.standing is not last and ask.standing.chosen is not None:

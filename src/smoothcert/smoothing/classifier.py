@@ -27,7 +27,7 @@ from smoothcert.models.adapt import adapt
 from smoothcert.models.function import EstimatorClassifier
 from smoothcert.models.numerics import Numerics
 from smoothcert.models.outputs import OutputKind
-from smoothcert.perturb.base import DEFAULT_NOISE, Isotropic
+from smoothcert.perturb.base import DEFAULT_NOISE, Isotropic, Perturbation, real_noise
 from smoothcert.registry import suggesting
 from smoothcert.runs.side_files import Piloted
 from smoothcert.smoothing.answers import Certification, Certifications, Prediction, Predictions
@@ -70,6 +70,11 @@ from smoothcert.tally import ABSTAIN, Phase, Tally
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.holding import HoldingClassifier
+
+
+class UnmaskedModelWarning(UserWarning):
+    """A model that may never have seen masks is asked about masked rows."""
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -408,7 +413,8 @@ class SmoothedClassifier(ModelClassifier):
         Standard deviation of the noise, in the units of the inputs: a number; an array in the shape of an input; or
         one for each of some columns, ``{"age": 5, "income": 5000}``. Columns without one are held.
     noise
-        ``gaussian`` (certifies ℓ2 balls) or ``uniform`` (ℓ1).
+        ``gaussian`` (certifies ℓ2 balls) or ``uniform`` (ℓ1); or a noise with scales of its own, such as
+        ``Hybrid.of(table)``, instead of a sigma.
     bound
         The confidence bound by name; ``auto`` takes top-two, or mixture-top-two where votes may end the voting.
     n0
@@ -459,7 +465,7 @@ class SmoothedClassifier(ModelClassifier):
         plan: CertifyPlan | None = None,
         *,
         sigma: float | ArrayLike | Mapping[str, float] | Mapping[int, float] | None = None,
-        noise: str = DEFAULT_NOISE,
+        noise: str | Perturbation = DEFAULT_NOISE,
         bound: str = AUTO,
         n0: int = 100,
         n: int = 100_000,
@@ -480,8 +486,11 @@ class SmoothedClassifier(ModelClassifier):
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
     ) -> None:
-        if (plan is None) == (sigma is None):
-            raise InvalidValueError("give either a plan or sigma=, the standard deviation of the noise")
+        whole = isinstance(noise, Perturbation)
+        if (plan is not None) + (sigma is not None) + whole != 1:
+            raise InvalidValueError(
+                "give either a plan, or sigma=, the standard deviation of the noise, or a noise that has its own"
+            )
         if dtype is not None and numerics is not None:
             raise InvalidValueError(f"dtype={dtype!r} and numerics are mutually exclusive")
         if dtype is not None:
@@ -505,17 +514,24 @@ class SmoothedClassifier(ModelClassifier):
             input_dtype=input_dtype,
             constants=constants,
         )
-        if plan is None:
+        if isinstance(noise, Perturbation):
+            plan = CertifyPlan(noise, **stated)  # type: ignore[arg-type]
+        elif plan is None:
             drawn, hold = noise_on_columns(
                 noise, sigma, hold, input_shape or base.input_shape, base.feature_names
             )
             plan = CertifyPlan(drawn, **stated)  # type: ignore[arg-type]
         if plan.sigma_levels is not None:
             raise InvalidValueError("a plan with sigma levels is for a LevelledClassifier")
+        if hold is not None:
+            real_noise(plan.noise, "hold, columns without noise (--hold),")
         self._hold = None if hold is None else np.array(hold)  # the caller's may change
         decoder = plan.noise.decoder()
-        if decoder is not None and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
-            base = base.with_columns(decoder)
+        if isinstance(base, EstimatorClassifier):
+            if (doubt := plan.noise.doubt(base.trained_for)) is not None:
+                warnings.warn(doubt, UnmaskedModelWarning, stacklevel=3)
+            if decoder is not None and base.feature_names is not None:
+                base = base.with_columns(decoder)
         super().__init__(base, plan, execution, input_shape)
         if self._hold is not None and self._input_shape:
             held_mask(self._hold, self._input_shape, base.feature_names)  # an unknown column is an error now

@@ -20,6 +20,7 @@ from smoothcert.engine.schedule import Finished, Job, Procedure
 from smoothcert.errors import InvalidValueError
 from smoothcert.models.function import EstimatorClassifier
 from smoothcert.models.numerics import AUTO_DTYPE, Numerics
+from smoothcert.perturb.base import real_noise
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.classifier import (
     ArrayInterface,
@@ -157,6 +158,7 @@ class HoldingClassifier(ArrayInterface):
             raise InvalidValueError(
                 "while columns are held, each input has the plan's noise: leave the search for σ out (--sigma-search)"
             )
+        real_noise(classifier.plan.noise, "hold, columns without noise (--hold),")
         self.classifier = classifier
         self._held = np.array(held)  # the caller's may change
         self._columns: HeldColumns = {}

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert import datasets
+from smoothcert.analysis.changes import CertifiedChanges, is_of_changes
 from smoothcert.analysis.facts import data_in_words, dataset_of, split_of
 from smoothcert.analysis.metrics import largest_radius
 from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.tables import encoded_as
 from smoothcert.errors import DataError, SmoothcertError
 from smoothcert.perturb.base import NOISES, Noise
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
@@ -125,6 +127,7 @@ def _find(
             f"want its inputs on the page, add {suggested_options(dataset=named)}"
         )
     dataset = load(spec, place.split or origin.split or "test", place.data_dir)
+    dataset = encoded_as(dataset, run.manifest.plan.as_json())
     if stated is None:
         _check_labels(run, dataset)
         return FoundData(
@@ -191,6 +194,7 @@ def records_json(run: Run, chosen: Ints) -> dict[str, Any]:
         "sigma": [f"{sigma:g}" for sigma in run.records.sigma[places].tolist()],
         "base": _stated(run.records.base[places]),
         "weak": weak[places].astype(int).tolist(),
+        **({"changes": CertifiedChanges.of(run).regions(places.tolist())} if is_of_changes(run) else {}),
         "total": _whole(votes.total[places]),
         "chosen": _stated(votes.chosen[places]),
         "votes": _whole(votes.chosen_votes[places]),
@@ -304,6 +308,20 @@ class Gallery:
         if max(self.dataset.input_shape[-2:]) > _LARGEST_SIDE:
             parts.append("Pictures are shown smaller than they are, which softens the noise.")
         return " ".join(parts)
+
+    def features(self) -> list[str] | None:
+        """Names of a table's columns."""
+        columns = self.dataset.columns
+        return None if columns is None else list(columns.names)
+
+    def texts(self, index: int) -> list[str]:
+        """A table's row as its columns have it: categories by name."""
+        columns, row = self.dataset.columns, self.dataset.input(index)
+        return (
+            []
+            if columns is None
+            else [columns.text(place, value) for place, value in enumerate(row.tolist())]
+        )
 
     def shown(self, index: int) -> Any:
         """The input: a data URI, or a list of features."""

@@ -395,6 +395,8 @@ def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str,
         "kind": "pictures" if gallery.pictures else "features",
         "note": f"{found.note} {gallery.note()}",
         "inputs": {str(index): gallery.shown(index) for index in chosen.tolist()},
+        "features": (features := gallery.features()),
+        "texts": {str(index): gallery.texts(index) for index in chosen.tolist()} if features else {},
         "noisy": noisy,
     }
 

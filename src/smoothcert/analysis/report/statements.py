@@ -27,7 +27,7 @@ from smoothcert.analysis.intervals import all_digits, percent_down, population_l
 from smoothcert.analysis.metrics import certified_count, counted_radii
 from smoothcert.hints import beside, command, option
 from smoothcert.knobs import written
-from smoothcert.perturb.base import DEFAULT_NOISE
+from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.perturb.grid import Grid
 from smoothcert.plain_text import norm_name
@@ -79,7 +79,7 @@ class HeadlineRadius:
     @classmethod
     def of(cls, run: Run) -> HeadlineRadius:
         """The median radius rounded down to a multiple of the step; the first multiple if that is 0."""
-        step = _step(run.manifest.plan.sigma)
+        step = _step(run)
         k = 1
         if len(run.records):
             k = max(1, math.floor(float(np.median(counted_radii(run.records))) / step))
@@ -87,11 +87,7 @@ class HeadlineRadius:
 
     def for_run(self, run: Run) -> HeadlineRadius:
         """This radius if the run's plan has the same step, else one among the run's own multiples."""
-        return (
-            self
-            if self.step is None or self.step == _step(run.manifest.plan.sigma)
-            else HeadlineRadius.of(run)
-        )
+        return self if self.step is None or self.step == _step(run) else HeadlineRadius.of(run)
 
 
 def headline(run: Run, radius: HeadlineRadius) -> Headline:
@@ -236,9 +232,15 @@ def _complement(probability: float) -> str:
     return f"{percent_down(1 - Fraction(repr(probability)), max(0, digits))} %"
 
 
-def _step(sigma: float | None) -> float:
-    """The field's 0.25 where σ is of that size, else σ to one digit: known before any vote."""
+def _step(run: Run) -> float:
+    """The field's 0.25 where σ is of that size, or the unit; else σ to one digit: known before any vote.
+
+    Changed values are counted by one.
+    """
+    if run.norm == "l0":
+        return 1.0
     low, high = _FIELD_SIGMAS
+    sigma = None if run.norm == "l2/sigma" else run.manifest.plan.sigma
     if sigma is None or low <= sigma <= high:
         return _FIELD_STEP
     return float(f"{sigma:.1g}")
@@ -335,6 +337,8 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
         return _option("noise", f"{prefix}{RunFiles(directory).sigmas}")
+    if name in PERTURBATIONS:
+        return _option("noise", plan.noise_in(directory).spelled())
     sigma = plan.value("sigma") if plan.sigma_levels is None else None
     return _option("sigma", sigma) + _option("noise", plan.value("noise"))
 

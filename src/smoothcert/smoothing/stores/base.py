@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from smoothcert.databases import split_address
 from smoothcert.errors import InvalidValueError, SmoothcertError
 from smoothcert.files import checksum, parse_json
-from smoothcert.registry import Registry, check_name
+from smoothcert.registry import Registry
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import ModelClassifier
@@ -66,7 +66,12 @@ class MemoryStatement:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        check_name("norm", self.norm, NORMS)
+        if self.norm not in NORMS:
+            raise InvalidValueError(
+                f"a region memory holds balls and ellipsoids of numbers (norms {', '.join(NORMS)}), got {self.noise} "
+                f"noise ({self.norm}): with one noise for all inputs it is one classifier, whose certificates don't "
+                "contradict each other. Leave the memory out"
+            )
         if not self.input_shape or min(self.input_shape) < 1:
             raise InvalidValueError(f"input_shape must name positive sizes, got {self.input_shape}")
         if self.format != FORMAT:

@@ -39,12 +39,12 @@ function pictureOf(source, words) {
   return source === undefined ? null : el("img", { src: source, alt: words });
 }
 
-function stripOf(values, ranges, words) {
+function stripOf(values, ranges, words, names, texts) {
   if (!values) return null;
   const strip = el("div", { class: "strip", role: "img", "aria-label": `${words}: ${values.join(", ")}` });
   values.forEach((value, k) => {
     const [low, high] = ranges[k];
-    const bar = el("i", { title: `feature ${k}: ${value}` });
+    const bar = el("i", { title: `${names ? names[k] : `feature ${k}`}: ${texts ? texts[k] : value}` });
     bar.style.height = `${Math.min(100, Math.max(4, high > low ? (100 * (value - low)) / (high - low) : 50))}%`;
     strip.append(bar);
   });
@@ -70,11 +70,12 @@ function viewsOf(one) {
       el("figure", {}, pictureOf(clean, words[0]), el("figcaption", {}, "input")),
       noisy === undefined ? null : el("figure", {}, pictureOf(noisy, words[1]), el("figcaption", {}, `noise σ ${one.sigma}`)));
   }
-  const ranges = rangesOf(one.run.group);
+  const ranges = rangesOf(one.run.group), names = found.features, texts = (found.texts || {})[one.index];
+  const told = texts ? texts.map((text, k) => `${names[k]}: ${text}`) : clean;
   return el("div", { class: "views features" },
-    el("figure", {}, stripOf(clean, ranges, words[0]), el("figcaption", {}, "features")),
+    el("figure", {}, stripOf(clean, ranges, words[0], names, texts), el("figcaption", {}, "features")),
     noisy === undefined ? null : el("figure", {}, stripOf(noisy, ranges, words[1]), el("figcaption", {}, `noise σ ${one.sigma}`)),
-    el("details", {}, el("summary", {}, "values"), el("p", {}, clean.join(", "))));
+    el("details", {}, el("summary", {}, "values"), el("p", {}, told.join(", "))));
 }
 
 function votesOf(one) {
@@ -97,6 +98,12 @@ function votesOf(one) {
   return bar;
 }
 
+function changesOf(one) {
+  if (!one.changes || !one.changes.length) return null;
+  return el("details", { class: "changes" }, el("summary", {}, `may change: up to ${one.changes.length - 1} categories`),
+    el("ul", {}, ...one.changes.map((sentence) => el("li", {}, sentence))));
+}
+
 function card(one) {
   const group = one.run.group;
   const verdict = one.abstained ? "abstained" : one.right ? "right" : "wrong";
@@ -109,7 +116,7 @@ function card(one) {
   return el("li", { class: `card ${verdict}`, "data-index": one.index, "data-radius": one.radius, "data-label": one.label, "data-share": one.share },
     el("div", { class: "head" }, el("span", {}, `#${one.index}`), el("span", { class: "tag" }, verdict),
       el("b", { title: "certified radius" }, one.abstained ? "–" : radiusText(one.radius))),
-    viewsOf(one), votesOf(one), el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+    viewsOf(one), votesOf(one), changesOf(one), el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
 }
 
 function showExplorer() {
