@@ -102,13 +102,10 @@ def test_what_was_fitted_stays_until_the_next_fit():
     assert pickle.loads(pickle.dumps(model)).certify(WINE[:3]).radius.tolist() == before
 
 
-def test_features_that_are_large_beside_their_noise():
+def test_features_that_are_large_and_seeds_that_nobody_gave():
     model = fitted(X=WINE + 1e6)
     assert model.certify(WINE[:3] + 1e6).predicted.tolist() == fitted().certify(WINE[:3]).predicted.tolist()
-
-
-def test_an_unknown_seed_is_chosen_anew():
-    """Two seeds of 63 bits are equal with a probability of 1e-19."""
+    # Two seeds of 63 bits are equal with a probability of 1e-19.
     assert fitted(random_state=None).seed_ != fitted(random_state=None).seed_
 
 

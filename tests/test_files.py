@@ -8,21 +8,14 @@ from smoothcert_verify.reading import read_objects
 from tests.guarantees.hostile import memory_below
 
 
-def test_lines_follow_one_another(tmp_path):
+def test_lines_follow_one_another_and_one_that_was_cut_off_stays_apart(tmp_path):
     path = tmp_path / "log"
     for line in ("one", "two"):
         append_line(path, line)
     assert path.read_text() == "one\ntwo\n"
-
-
-def test_a_line_that_was_cut_off_stays_apart(tmp_path):
-    path = tmp_path / "log"
     path.write_text("one\ntw")
     append_line(path, "three")
     assert path.read_text() == "one\ntw\nthree\n"
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "none" / "log"
     with pytest.raises(OutputError, match=str(path)):
         append_line(path, "one")

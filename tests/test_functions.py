@@ -35,14 +35,8 @@ def test_the_radius_of_counts_is_the_papers():
     expected = 0.5 * norm.ppf(beta.ppf(0.001, 990, 11))
     assert found == pytest.approx(expected, rel=1e-9)
     assert found <= expected * (1 + 1e-12)
-
-
-def test_a_choice_by_the_same_votes_is_paid_for():
-    paid = smoothcert.radius([3, 990, 7], 0.5, 0.003, "clopper-pearson")
-    assert paid == smoothcert.radius([3, 990, 7], 0.5, 0.001, "clopper-pearson", predicted=1)
-
-
-def test_radii_of_many_rows():
+    # A choice by the same votes is paid for.
+    assert found == smoothcert.radius([3, 990, 7], 0.5, 0.003, "clopper-pearson")
     rows = [[50, 50], [0, 100], [0, 0], [100, 0]]
     found = smoothcert.radius(rows, 1.0, predicted=[0, 1, 1, 1])
     assert found[[0, 2, 3]].tolist() == [0.0, 0.0, 0.0]

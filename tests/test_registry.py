@@ -17,11 +17,6 @@ def test_unknown_names_list_the_known_ones_and_guess():
     assert "apple" in fruit
     with pytest.raises(InvalidValueError, match=r"fruit 'aple'.*'apple'.*apple, pear"):
         fruit["aple"]
-
-
-def test_a_name_is_taken_once():
-    fruit: Registry[int] = Registry("fruit")
-    fruit.register("apple")(1)
     with pytest.raises(ValueError, match="fruit 'apple'"):
         fruit.register("apple")(2)
 

@@ -12,11 +12,10 @@ def test_consecutive_votes_add():
     total = Tally(STREAM, 0, 3, (2, 1)) + Tally(STREAM, 3, 5, (0, 2))
     assert total == Tally(STREAM, 0, 5, (2, 3))
     assert total.n == 5
-
-
-def test_soft_sums_add():
     total = Tally(STREAM, 0, 1, (1, 0), (3, 1), (2, 1)) + Tally(STREAM, 1, 2, (0, 1), (1, 3), (1, 2))
     assert (total.sums, total.squares) == ((4, 4), (3, 3))
+    with pytest.raises(InvalidValueError, match=r"\b4\b.*\b3\b"):
+        Tally(STREAM, 0, 4, (2, 1))
 
 
 @pytest.mark.parametrize(
@@ -36,19 +35,12 @@ def test_anything_else_is_refused(other, named):
         Tally(STREAM, 0, 3, (2, 1)) + other
 
 
-def test_counts_must_match_the_span():
-    with pytest.raises(InvalidValueError, match=r"\b4\b.*\b3\b"):
-        Tally(STREAM, 0, 4, (2, 1))
-
-
 def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest():
     assert Tally(STREAM, 0, 4, (1, 2, 1)).top() == 1
     assert Tally(STREAM, 0, 4, (2, 2, 0)).top() == 0
     assert Tally(STREAM, 0, 2, (2, 0), (3, 5), (1, 1)).top() == 1
 
 
-@pytest.mark.parametrize(
-    "tally", [Tally(STREAM, 2, 5, (2, 1)), Tally(STREAM, 0, 1, (1, 0), (2**32, 0), (2**32, 0))]
-)
-def test_json_round_trip(tally):
-    assert Tally.from_json(tally.as_json()) == tally
+def test_json_round_trip():
+    for tally in (Tally(STREAM, 2, 5, (2, 1)), Tally(STREAM, 0, 1, (1, 0), (2**32, 0), (2**32, 0))):
+        assert Tally.from_json(tally.as_json()) == tally

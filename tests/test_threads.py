@@ -26,37 +26,30 @@ def test_a_layer_with_weights_counts_its_products_and_others_their_numbers():
     assert work == 8 * 16 * 27 + 8 * 16 + 8 * 16 + 5 * 8 * 16
 
 
-def test_the_hooks_are_gone_afterwards_whatever_happened():
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_hooks_are_gone_afterwards_and_modules_that_take_none_count_nothing():
     network = nn.Linear(4, 2)
     with pytest.raises(RuntimeError):
         counted_pass(network, torch.zeros(1, 3))
     counted_pass(network, torch.zeros(1, 4))
     assert not network._forward_hooks
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_modules_that_take_no_hooks_count_nothing():
     scripted = torch.jit.trace(nn.Linear(4, 2), torch.zeros(1, 4))
     assert counted_pass(scripted, torch.zeros(1, 4))[1] == 0
 
 
-@pytest.mark.parametrize(
-    ("network", "shape", "rows", "threads"),
-    [
-        ("small-cnn", (1, 8, 8), 64, 1),
+def test_small_networks_have_one_thread_and_large_ones_as_many_as_there_are():
+    for network, shape, rows, most in (
         ("small-cnn", (1, 8, 8), 256, 1),
         ("lenet", (1, 28, 28), 64, 1),
         ("lenet", (1, 28, 28), 256, 2),
         ("cifar_resnet20", (3, 32, 32), 256, 8),
-    ],
-)
-def test_small_networks_have_one_thread_and_large_ones_as_many_as_there_are(network, shape, rows, threads):
-    module = initialise(ModelSpec(network, shape, tuple("0123456789"), None, None), 0).eval()
-    _, work = counted_pass(module, torch.zeros(1, *shape))
-    with openmp_threads(8):
-        assert threads_for(rows * work) == threads
-    with openmp_threads(1):
-        assert threads_for(rows * work) == 1
+    ):
+        module = initialise(ModelSpec(network, shape, tuple("0123456789"), None, None), 0).eval()
+        _, work = counted_pass(module, torch.zeros(1, *shape))
+        with openmp_threads(8):
+            assert threads_for(rows * work) == most
+        with openmp_threads(1):
+            assert threads_for(rows * work) == 1
 
 
 def test_the_number_of_threads_comes_back_after_an_error():

@@ -158,17 +158,12 @@ class Flat(nn.Module):
         return torch.sign(x[:, :3])
 
 
-@pytest.mark.parametrize("attack", [pgd, ddn])
-def test_no_gradient_means_no_step(attack):
+def test_no_gradient_means_no_step():
     x, y = by_hand.inputs()
-    found = attack(Flat(), x, y, noise_for(x), epsilon=1.0, steps=3)
-    assert torch.equal(found, x)
-
-
-def test_no_noise_means_no_gradient_free_step():
-    x, y = by_hand.inputs()
-    found = gradient_free(by_hand.two_layers(), x, y, torch.zeros(2, *x.shape), epsilon=1.0, steps=3)
-    assert torch.equal(found, x)
+    for attack in (pgd, ddn):
+        assert torch.equal(attack(Flat(), x, y, noise_for(x), epsilon=1.0, steps=3), x)
+    silent = torch.zeros(2, *x.shape)  # without noise the one without gradients has none to go by
+    assert torch.equal(gradient_free(by_hand.two_layers(), x, y, silent, epsilon=1.0, steps=3), x)
 
 
 def test_gradients_too_small_to_square_still_point_somewhere():
@@ -220,39 +215,27 @@ def test_works_where_gradients_are_off_and_keeps_inputs(attack):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize(
-    ("knobs", "named"),
-    [
+def test_bad_knobs_and_inputs_outside_the_box_are_named(attack):
+    x, y = by_hand.inputs()
+    for knobs, named in (
         ({"epsilon": -1.0}, r"\bepsilon\b.*-1"),
         ({"epsilon": float("nan")}, r"\bepsilon\b.*\bnan\b"),
         ({"steps": 0}, r"\bsteps\b.*\b0\b"),
-    ],
-)
-def test_bad_knobs_are_named(attack, knobs, named):
-    x, y = by_hand.inputs()
-    with pytest.raises(InvalidValueError, match=named):
-        attack(by_hand.two_layers(), x, y, noise_for(x), **{"epsilon": 1.0, "steps": 2} | knobs)
-
-
-@pytest.mark.parametrize(
-    ("knobs", "named"),
-    [({"gamma": 1.0}, r"\bgamma\b.*\b1\.0"), ({"start_norm": 0.0}, r"\bstart_norm\b.*\b0\b")],
-)
-def test_bad_ddn_knobs_are_named(knobs, named):
-    x, y = by_hand.inputs()
-    with pytest.raises(InvalidValueError, match=named):
-        ddn(by_hand.two_layers(), x, y, noise_for(x), epsilon=1.0, steps=2, **knobs)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_inputs_outside_the_box_are_not_clipped_in_silence(attack):
-    x, y = by_hand.inputs()
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            attack(by_hand.two_layers(), x, y, noise_for(x), **{"epsilon": 1.0, "steps": 2} | knobs)
     with pytest.raises(InvalidValueError, match="clip=False"):
         attack(by_hand.two_layers(), x + 1, y, noise_for(x), epsilon=1.0, steps=2)
 
 
-def test_noise_of_another_shape_is_refused():
+def test_bad_ddn_knobs_and_noise_of_another_shape_are_named():
     x, y = by_hand.inputs()
+    for knobs, named in (
+        ({"gamma": 1.0}, r"\bgamma\b.*\b1\.0"),
+        ({"start_norm": 0.0}, r"\bstart_norm\b.*\b0\b"),
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            ddn(by_hand.two_layers(), x, y, noise_for(x), epsilon=1.0, steps=2, **knobs)
     with pytest.raises(InvalidValueError, match=r"noise.*\(6, 4\).*\(6, 4\)"):
         pgd(by_hand.two_layers(), x, y, torch.zeros(x.shape), epsilon=1.0, steps=2)
 

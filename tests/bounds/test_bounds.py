@@ -62,10 +62,6 @@ def test_top_two_test_equals_scipys(first, second):
     assert top_two_p_value(first, second) == pytest.approx(expected, rel=1e-9)
 
 
-def test_no_votes_decide_nothing():
-    assert top_two_p_value(0, 0) == 1.0
-
-
 def soft_tally(values: list[int]) -> Tally:
     """Votes whose probability for class 0 is value/16: exact in binary."""
     sums = (sum(v * SOFT_UNIT // 16 for v in values), sum((16 - v) * SOFT_UNIT // 16 for v in values))
@@ -140,6 +136,7 @@ def test_least_votes_at_the_papers_alpha(name, least):
 
 
 def test_least_prediction_votes():
+    assert top_two_p_value(0, 0) == 1.0  # no votes decide nothing
     assert least_prediction_votes(0.001) == 11
     assert least_prediction_votes(0.5) == 2
 

@@ -80,11 +80,14 @@ def test_truncated_files(digits_model, tmp_path, capsys):
         assert path.name in refusal(capsys, "certify", *words, "--out", tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nowhere.onnx", "no_such_module:predict", "json:predict"])
-def test_models(name, tmp_path, capsys):
-    words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", tmp_path / "run"]
-    assert names(refusal(capsys, *words), name)
-    assert not (tmp_path / "run").exists()
+def test_models(tmp_path, capsys):
+    for name in ("nowhere", "nowhere.onnx", "no_such_module:predict", "json:predict"):
+        words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", tmp_path / "run"]
+        assert names(refusal(capsys, *words), name)
+        assert not (tmp_path / "run").exists()
+    words = ["certify", "json:dumps", "--out", tmp_path / "run"]
+    assert "--sigma" in refusal(capsys, *words, "--dataset", "digits")
+    assert "--dataset" in refusal(capsys, *words, "--sigma", "1")
 
 
 class Payload:
@@ -100,12 +103,6 @@ def test_a_file_that_would_run_code_is_refused(name, named, tmp_path, monkeypatc
     words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", "run"]
     assert names(refusal(capsys, *words), name, named)
     assert {path.name for path in tmp_path.iterdir()} == {"model.pth", "model.pkl"}
-
-
-def test_a_model_without_noise_or_data_of_its_own_asks_for_them(tmp_path, capsys):
-    words = ["certify", "json:dumps", "--out", tmp_path]
-    assert "--sigma" in refusal(capsys, *words, "--dataset", "digits")
-    assert "--dataset" in refusal(capsys, *words, "--sigma", "1")
 
 
 def test_resuming_with_another_plan_says_what_differs(digits_model, tmp_path, capsys):
@@ -184,23 +181,17 @@ def begun(digits_model, tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["certify", "--out", "run"],
-        ["diagnose"],
-        ["predict"],
-        ["train", "digits", "--sigma", "0.25", "--out", "run", "--from"],
-    ],
-)
-def test_a_training_that_is_not_finished(begun, tmp_path, monkeypatch, capsys, command):
+def test_a_training_that_is_not_finished(begun, digits_run, digits_model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [*command, begun] if "--from" in command else [command[0], begun, *command[1:]]
-    assert names(refusal(capsys, *words), begun, "model.safetensors")
-    assert not Path("run").exists()
-
-
-def test_weights_that_were_lost_and_a_run_in_place_of_a_model(begun, digits_run, digits_model, capsys):
+    for words in (
+        ["certify", begun, "--out", "run"],
+        ["diagnose", begun],
+        ["predict", begun],
+        ["train", "digits", "--sigma", "0.25", "--out", "run", "--from", begun],
+    ):
+        assert names(refusal(capsys, *words), begun, "model.safetensors")
+        assert not Path("run").exists()
+    # Weights that were lost, and a run in place of a model.
     shutil.copy(digits_model / "model.json", begun)
     assert "model.safetensors" in refusal(capsys, "attack", "--lines", begun)
     assert str(digits_run) in refusal(capsys, "attack", "--lines", digits_run)

@@ -38,11 +38,9 @@ def figures(meter: Meter) -> list[str]:
     return re.findall(r"\d[\d:./]*k?|–", meter.in_words())
 
 
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(9, "0:09"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")]
-)
-def test_times_read_as_on_a_clock(seconds, told):
-    assert clock(seconds) == told
+def test_times_read_as_on_a_clock():
+    told = {9: "0:09", 59.6: "1:00", 754: "12:34", 3723: "1:02:03"}
+    assert {seconds: clock(seconds) for seconds in told} == told
 
 
 def test_what_is_left_goes_by_work_and_what_was_done_before_is_in_the_share_alone(turn):
@@ -119,25 +117,22 @@ def test_a_json_log_is_an_object_a_line(digits_model, tmp_path, capsys):
     assert events[-1]["exit_code"] == 0
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_mistakes_are_json_too(capsys):
+    for words in (
         ["certify", "nothing", "--out", "o", "--log-format", "json"],
         ["certify", "nothing", "--out", "o", "--log-format=json"],
         ["certify", "--log-format", "json", "--bound", "cloper", "m"],
         ["certify", "--log-format", "json", "--nonsense"],
-    ],
-)
-def test_mistakes_are_json_too(words, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(words)
-    assert caught.value.code == 2
-    shown = capsys.readouterr()
-    error, end = (json.loads(line) for line in shown.err.splitlines())
-    assert (error["event"], error["exit_code"]) == ("error", 2)
-    assert error["message"]
-    assert (end["event"], end["exit_code"]) == ("end", 2)
-    assert shown.out == ""
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
+        shown = capsys.readouterr()
+        error, end = (json.loads(line) for line in shown.err.splitlines())
+        assert (error["event"], error["exit_code"]) == ("error", 2)
+        assert error["message"]
+        assert (end["event"], end["exit_code"]) == ("end", 2)
+        assert shown.out == ""
 
 
 def test_a_bug_is_one_line_with_its_traceback(capsys, monkeypatch):
@@ -205,14 +200,18 @@ def test_the_bar_of_a_training_fits_a_line(monkeypatch, turn):
 
 
 def test_patient_bars_appear_by_themselves(monkeypatch):
-    monkeypatch.setattr(console, "PATIENCE", 0.05)
+    appeared = threading.Event()
 
-    def work(seconds: float) -> Callable[[], None]:
-        def wait() -> None:
-            with progress_bar("drawing", "pictures", quiet=False, patient=True):
-                threading.Event().wait(seconds)
+    class Bar(console.Progress):
+        def start(self) -> None:
+            super().start()
+            appeared.set()
 
-        return wait
+    def work() -> None:
+        with progress_bar("drawing", "pictures", quiet=False, patient=True):
+            assert console.PATIENCE > 1 or appeared.wait(60)
 
-    assert "drawing" in shown_on_a_terminal(monkeypatch, 80, work(0.3))
-    assert "drawing" not in shown_on_a_terminal(monkeypatch, 80, work(0.0))
+    monkeypatch.setattr(console, "Progress", Bar)
+    for patience in (0.01, 3600.0):
+        monkeypatch.setattr(console, "PATIENCE", patience)
+        assert ("drawing" in shown_on_a_terminal(monkeypatch, 80, work)) == (patience < 1)

@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 
 from smoothcert.cli import main
 from smoothcert.client import Client, ServiceError
+from tests.waiting import until
 
 from .output import refusal
 
@@ -48,13 +48,6 @@ def serving(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str
         limit.cancel()
         process.kill()
         process.communicate(timeout=60)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.system
@@ -89,9 +82,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path):
             target=certify_or_fail, args=(Client(url), np.array([1.0, 0.0])), daemon=True
         )
         asking.start()
-        wait_until((tmp_path / "hanging").exists)
+        until((tmp_path / "hanging").exists)
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: not listens(url))
+        until(lambda: not listens(url))
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

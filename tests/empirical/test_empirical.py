@@ -193,18 +193,15 @@ def test_empirical_accuracy_is_no_less_than_certified(digits_model, digits_run, 
     assert [one.broken_at for one in some.inputs] == [one.broken_at for one in report.inputs[::4]]
 
 
-@pytest.mark.parametrize(
-    ("votes", "label", "rival", "p_value"),
-    [
+def test_the_test_against_the_label():
+    for votes, label, rival, p_value in (
         ((10, 3, 5), 0, 2, 1.0),
         ((5, 5), 1, 0, 1.0),
         ((0, 0, 12), 0, 2, 2.0**-12),
         ((30, 7, 51, 12), 0, 2, binomtest(51, 81, alternative="greater").pvalue),
         ((3, 900, 97), 2, 1, binomtest(900, 997, alternative="greater").pvalue),
-    ],
-)
-def test_the_test_against_the_label(votes, label, rival, p_value):
-    assert strongest_rival(votes, label) == (rival, pytest.approx(p_value, rel=1e-9))
+    ):
+        assert strongest_rival(votes, label) == (rival, pytest.approx(p_value, rel=1e-9))
 
 
 def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path):
@@ -216,18 +213,19 @@ def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path):
     assert attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=12)).broken() == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("attack", "fgsm"), ("steps", 0), ("copies", 0), ("restarts", 0), ("n", 0), ("alpha", 1.0)],
-)
-def test_bad_plans(field, value):
-    with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*\b{value}\b"):
-        AttackPlan(**{field: value})  # type: ignore[arg-type]
-
-
-def test_bad_radii(tmp_path):
+def test_what_does_not_fit_is_refused(tmp_path):
+    for field, value in {
+        "attack": "fgsm",
+        "steps": 0,
+        "copies": 0,
+        "restarts": 0,
+        "n": 0,
+        "alpha": 1.0,
+    }.items():
+        with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*\b{value}\b"):
+            AttackPlan(**{field: value})
     data = at_distances([1.0])
-    run = certified(tmp_path, data)
+    run = certified(tmp_path / "gaussian", data)
     for radii, named in (
         ([], r"radii.*\[\]"),
         ([0.5, 0.5], r"radii.*\[0\.5, 0\.5\]"),
@@ -235,33 +233,17 @@ def test_bad_radii(tmp_path):
     ):
         with pytest.raises(InvalidValueError, match=named):
             attack_run(run, half_space(), data, radii)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"noise": "uniform"}, "uniform.*l1.*l2.*--noise gaussian"),
-        ({"bound": "hoeffding"}, "hoeffding.*--bound"),
-    ],
-)
-def test_runs_of_another_kind_are_refused(tmp_path, options, named):
-    data = at_distances([1.0])
-    with pytest.raises(RunError, match=named):
-        attack_run(certified(tmp_path, data, **options), half_space(), data, [0.5])
-
-
-def test_imported_and_empty_runs_are_refused(tmp_path):
-    data = at_distances([1.0])
-    run = certified(tmp_path, data)
-    with pytest.raises(RunError, match="'import'"):
-        attack_run(replace(run, manifest=replace(run.manifest, kind="import")), half_space(), data, [0.5])
-    with pytest.raises(RunError, match=re.escape(str(tmp_path / "run"))):
-        attack_run(replace(run, records=()), half_space(), data, [0.5])
-
-
-def test_only_the_certified_model_and_data_are_attacked(tmp_path):
-    data = at_distances([1.0])
-    run = certified(tmp_path, data)
+    uniform = certified(tmp_path / "uniform", data, noise="uniform")
+    soft = certified(tmp_path / "soft", data, bound="hoeffding")
+    imported = replace(run, manifest=replace(run.manifest, kind="import"))
+    for other, named in (
+        (uniform, "uniform.*l1.*l2.*--noise gaussian"),
+        (soft, "hoeffding.*--bound"),
+        (imported, "'import'"),
+        (replace(run, records=()), re.escape(str(run.path))),
+    ):
+        with pytest.raises(RunError, match=named):
+            attack_run(other, half_space(), data, [0.5])
     with pytest.raises(ModelError, match=r"Linear.*--model"):
         attack_run(run, half_space(bias=1e-6), data, [0.5])
     with pytest.raises(DataError, match=r"made-up.*--data-dir"):

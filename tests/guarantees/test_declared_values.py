@@ -20,14 +20,7 @@ from smoothcert.smoothing.memory import MemoryStatement, RegionMemory
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.stopping.rules import Decide
 from smoothcert.tally import Phase, Stream, Tally
-
-
-def scores(batch: np.ndarray) -> np.ndarray:
-    return np.stack([batch[:, 0], -batch[:, 0]], 1)
-
-
-def always_first(batch: np.ndarray) -> np.ndarray:
-    return np.zeros(len(batch), np.int64)
+from tests.guarantees.toys import scores
 
 
 def tally(counts: tuple[Any, ...]) -> Tally:

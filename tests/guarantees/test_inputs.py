@@ -30,23 +30,11 @@ from smoothcert.models.adapt import adapt
 from smoothcert.models.numerics import Numerics
 from smoothcert.regions.bodies import L2Ball
 from smoothcert.smoothing.inputs import content_index
-
-
-def always_first(batch: np.ndarray) -> np.ndarray:
-    return np.zeros(len(batch), np.int64)
-
-
-def classifier(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
-    settings: dict[str, Any] = {"sigma": 0.25, "n": 500, "n0": 20, "seed": 1} | fields
-    return SmoothedClassifier(model, outputs="labels", classes=2, **settings)
+from tests.guarantees.toys import always_first, labelled, scores
 
 
 def first_sign(batch: np.ndarray) -> np.ndarray:
     return (batch[:, 0] > 0).astype(np.int64)
-
-
-def scores(batch: np.ndarray) -> np.ndarray:
-    return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
 
 def test_one_input_has_one_stream_however_it_is_written():
@@ -121,14 +109,14 @@ def test_a_whole_number_isnt_rounded_beside_floats():
 )
 def test_what_is_no_array_of_numbers_is_refused(x, named):
     with pytest.raises(InvalidValueError, match=named):
-        classifier().certify(x)
+        labelled().certify(x)
 
 
 def test_masks_are_seen_wherever_they_are():
     """NumPy drops them from arrays in a list, and pairs of index and input were taken as they came."""
     masked = np.ma.masked_array([0.5, 1.0, 0.0], mask=[True, False, False])
     plain = np.asarray(masked.data)
-    smoothed = classifier()
+    smoothed = labelled()
     model = adapt(always_first, "hard", "labels", 2)
     levelled = LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=100, seed=0)
     for ask in (
@@ -147,29 +135,29 @@ def test_masks_are_seen_wherever_they_are():
 def test_tables_of_truths_and_nullable_numbers():
     plain = np.array([[1.5, 1.0, 3.0], [0.0, 0.0, 4.0]])
     table = pd.DataFrame({"a": plain[:, 0], "b": plain[:, 1] == 1, "c": pd.array([3, 4], dtype="Int64")})
-    votes = [one.estimation for one in classifier(first_sign).certify(plain, index=0)]
-    assert [one.estimation for one in classifier(first_sign).certify(table, index=0)] == votes
+    votes = [one.estimation for one in labelled(first_sign).certify(plain, index=0)]
+    assert [one.estimation for one in labelled(first_sign).certify(table, index=0)] == votes
     nullable = table.astype({"a": "Float64", "b": "boolean"})
-    assert [one.estimation for one in classifier(first_sign).certify(nullable, index=0)] == votes
-    assert classifier(first_sign).certify(nullable.iloc[0], index=0).estimation == votes[0]
+    assert [one.estimation for one in labelled(first_sign).certify(nullable, index=0)] == votes
+    assert labelled(first_sign).certify(nullable.iloc[0], index=0).estimation == votes[0]
     nullable.loc[1, "c"] = pd.NA
     with pytest.raises(InvalidValueError, match=r"'c'.*\b1\b"):
-        classifier(first_sign).certify(nullable)
+        labelled(first_sign).certify(nullable)
 
 
 def test_tables_of_arrow_columns():
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"a": [1.5, 0.0], "b": [1, 2]}).convert_dtypes(dtype_backend="pyarrow")
-    assert len(classifier(first_sign).certify(table)) == 2
+    assert len(labelled(first_sign).certify(table)) == 2
 
 
 def test_integers_of_numpy_and_text_for_alpha():
     x = np.array([1.0, 0.0])
-    plain = classifier(first_sign, seed=3).certify(x, index=7)
-    given = classifier(first_sign, seed=np.int64(3), n=np.int32(500)).certify(x, index=np.uint8(7))
+    plain = labelled(first_sign, seed=3).certify(x, index=7)
+    given = labelled(first_sign, seed=np.int64(3), n=np.int32(500)).certify(x, index=np.uint8(7))
     assert given.estimation == plain.estimation
     with pytest.raises(InvalidValueError, match=r"'0\.1'"):
-        classifier(first_sign, alpha="0.1")
+        labelled(first_sign, alpha="0.1")
 
 
 def above_two(batch: np.ndarray) -> np.ndarray:
@@ -185,14 +173,14 @@ def test_an_array_that_is_filled_again_moves_no_region():
             buffer[:] = index
             yield index, buffer
 
-    for answer in classifier(above_two, execution=Execution(workers=1)).certify_each(read()):
+    for answer in labelled(above_two, execution=Execution(workers=1)).certify_each(read()):
         assert answer.region.center[0] == pytest.approx(answer.index, abs=1e-6)
         assert answer.predicted == int(answer.index > 2)
 
 
 def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region():
     x = np.zeros(1)
-    for state in classifier(above_two, bound="mixture", n=2000).certify_stream(x):
+    for state in labelled(above_two, bound="mixture", n=2000).certify_stream(x):
         x += 10
         last = state.certification
     assert last.region.center[0] == 0
@@ -201,7 +189,7 @@ def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region():
 
 def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut():
     """Imaginary parts were dropped, and whole numbers that float64 doesn't hold were taken for their neighbours."""
-    answer = classifier().certify(np.array([1.0, 1.0, 1.0]))
+    answer = labelled().certify(np.array([1.0, 1.0, 1.0]))
     assert answer.covers([1, 1, 1])
     for point in (np.array([1 + 5j, 1, 1]), np.array(["1", "1", "1"])):
         with pytest.raises(InvalidValueError, match=str(point.dtype)):
@@ -229,13 +217,13 @@ def test_answers_state_the_seed_that_gives_them_again(seed):
     again = LevelledClassifier(model, chooser, seed=answer.seed, **options)
     assert again.certify(x).levels == answer.levels
     assert again.predict(x).tally == prediction.tally
-    plain = classifier(seed=seed)
+    plain = labelled(seed=seed)
     assert plain.certify(x).seed == plain.predict(x).seed == plain.plan.seed
 
 
 def test_threads_that_ask_first_get_one_seed(monkeypatch):
     """Two seeds would be two streams of one input: a choice among certificates."""
-    smoothed = classifier(seed=None)
+    smoothed = labelled(seed=None)
     both = threading.Barrier(2, timeout=0.2)
 
     def slow(bits: int) -> int:

@@ -31,15 +31,7 @@ from smoothcert.smoothing.memory import MemoryStatement, RegionMemory
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.search.base import SEARCHES
 from smoothcert_verify import verify_run
-
-
-def always_first(batch: np.ndarray) -> np.ndarray:
-    return np.zeros(len(batch), np.int64)
-
-
-def classifier(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
-    settings: dict[str, Any] = {"sigma": 0.25, "n": 500, "n0": 20, "seed": 1} | fields
-    return SmoothedClassifier(model, outputs="labels", classes=2, **settings)
+from tests.guarantees.toys import always_first, labelled
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,7 @@ def classifier(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
 def test_radius_off_grid_holds_for_every_type(dtype, offset, sigma, levels):
     """The next grid point of whatever is within ``radius_off_grid`` of the input lies in the region."""
     for share, more in product(np.linspace(-0.49, 0.49, 7), (1, 1.002, 1.004)):
-        smoothed = classifier(sigma=sigma * more, levels=levels)
+        smoothed = labelled(sigma=sigma * more, levels=levels)
         step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
         x = np.array([(round(offset / step) + share) * step]).astype(dtype)
         answer = smoothed.certify(x, index=0)
@@ -65,7 +57,7 @@ def test_radius_off_grid_holds_for_every_type(dtype, offset, sigma, levels):
 
 
 def test_shift_is_said_where_a_coarse_type_hides_half_a_step():
-    smoothed = classifier(levels=255)
+    smoothed = labelled(levels=255)
     step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
     x = np.array([306.45 * step], np.float16)
     truth = abs(float(x[0]) - round(float(x[0]) / step) * step)
@@ -103,7 +95,7 @@ def test_coarse_types_do_not_make_any_number_a_level(values, levels):
 
 def test_a_plan_settled_for_other_inputs_is_refused():
     """Its sampler error would be too small, and its certificates centred off the grid."""
-    settled = classifier().prepare((1,))
+    settled = labelled().prepare((1,))
     with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
         SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
     with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
@@ -125,10 +117,10 @@ def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path):
         steps = batch[:, 0].astype(np.float64) * 16 * 256
         return (np.abs(steps - np.rint(steps)) > 1e-3).astype(np.int64)
 
-    smoothed = classifier(on_sixteenths, seed=None)
+    smoothed = labelled(on_sixteenths, seed=None)
     x = np.zeros(3, np.float32)
     before = smoothed.certify(x)
-    fresh = classifier(on_sixteenths, seed=None)
+    fresh = labelled(on_sixteenths, seed=None)
     data = Dataset("made-up", np.array([[0, 1, 16]], np.uint8), np.zeros(1, np.int64), ("a", "b"), 1 / 16)
     for number, one in enumerate((smoothed, fresh)):
         certify_dataset(one, data, tmp_path / str(number))
@@ -166,7 +158,7 @@ def nearly_undecided() -> tuple[SmoothedClassifier, Dataset]:
     x = np.random.default_rng(0).uniform(-1, 1, size)
     x += direction * (0.03 - x @ direction)
     for seed in range(50):
-        smoothed = classifier(above, n=2000, n0=100, seed=seed, input_shape=(size,))
+        smoothed = labelled(above, n=2000, n0=100, seed=seed, input_shape=(size,))
         answer = smoothed.certify(x, index=0)
         if 0 < answer.radius < answer.shift:
             return smoothed, Dataset("made-up", x[np.newaxis], np.ones(1, np.int64), ("a", "b"))
@@ -189,9 +181,7 @@ def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path):
 def test_rounding_makes_no_run_the_better_one(tmp_path):
     """Grids that cost 1e-13 and 1e-12 made one of two equal runs that of the larger ACR (p = .004)."""
     data = Dataset("made-up", np.zeros((12, 3), np.uint8), np.zeros(12, np.int64), ("a", "b"))
-    runs = [
-        certify_dataset(classifier(levels=levels), data, tmp_path / str(levels)) for levels in (16, 2**12)
-    ]
+    runs = [certify_dataset(labelled(levels=levels), data, tmp_path / str(levels)) for levels in (16, 2**12)]
     assert runs[0].records[0].radius != runs[1].records[0].radius
     assert compare(*runs, radii=[0.25]).acr.p_value == 1.0
 
@@ -218,7 +208,7 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(tmp_
     def below(batch: np.ndarray) -> np.ndarray:
         return (batch.astype(np.float64) @ direction < 0.15).astype(np.int64)
 
-    smoothed = classifier(below, n=20_000, bound="clopper-pearson", input_shape=(size,))
+    smoothed = labelled(below, n=20_000, bound="clopper-pearson", input_shape=(size,))
     step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (size,)).steps_per_unit)
     x = np.full(size, 0.49 * step)
     data = Dataset("made-up", x[np.newaxis], np.ones(1, np.int64), ("a", "b"))
@@ -247,7 +237,7 @@ def barely(tmp_path: Path, **fields: Any) -> tuple[Run, float]:
 
     x = np.random.default_rng(0).uniform(-1e-3, 1e-3, (40, size))
     data = Dataset("made-up", x, np.ones(40, np.int64), ("a", "b"))
-    smoothed = classifier(below, input_shape=(size,), **{"bound": "clopper-pearson"} | fields)
+    smoothed = labelled(below, input_shape=(size,), **{"bound": "clopper-pearson"} | fields)
     run = certify_dataset(smoothed, data, tmp_path / "run")
     assert run.records.correct.all()
     plan = CertifyPlan.from_statement(run.manifest.plan, run.path)

@@ -352,13 +352,10 @@ def test_a_terminal_gets_colours_and_no_title():
     )  # rich itself takes a bell out of a Text, and may cut it
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
-def test_a_cell_is_no_formula(text):
-    assert csv_escaped(text) == f"'{text}"
+def test_cells_are_no_formula_no_code_and_stay_in_their_row():
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)"):
+        assert csv_escaped(text) == f"'{text}"
     assert csv_escaped("1-1") == "1-1"
-
-
-def test_cells_stay_in_their_row_and_are_no_code():
     hostile = "a\nb|c<script>alert(1)</script>![x](http://host)`"
     cell = markdown_escaped(hostile)
     assert "\n" not in cell
@@ -603,16 +600,14 @@ def test_a_folder_of_small_files_may_not_expand_without_end(tmp_path):
         datasets.load(f"folder:{tmp_path}")
 
 
-@pytest.mark.parametrize("split", ["test", "train"])
-def test_an_idx_file_may_not_claim_without_end(tmp_path, split):
-    prefix = {"test": "t10k", "train": "train"}[split]
-    labels = b"\0\0\x08\x01" + struct.pack(">I", 2**31) + bytes(10)
-    with gzip.open(tmp_path / f"{prefix}-labels-idx1-ubyte.gz", "wb") as file:
-        file.write(labels)
-    with gzip.open(tmp_path / f"{prefix}-images-idx3-ubyte.gz", "wb") as file:
-        file.write(b"\0\0\x08\x03" + struct.pack(">III", 2**31, 28, 28))
-    with memory_below(20), pytest.raises(DataError, match=rf"{prefix}-.*\b{2**31}\b"):
-        datasets.load("mnist", split, tmp_path)
+def test_an_idx_file_may_not_claim_without_end(tmp_path):
+    for split, prefix in {"test": "t10k", "train": "train"}.items():
+        with gzip.open(tmp_path / f"{prefix}-labels-idx1-ubyte.gz", "wb") as file:
+            file.write(b"\0\0\x08\x01" + struct.pack(">I", 2**31) + bytes(10))
+        with gzip.open(tmp_path / f"{prefix}-images-idx3-ubyte.gz", "wb") as file:
+            file.write(b"\0\0\x08\x03" + struct.pack(">III", 2**31, 28, 28))
+        with memory_below(20), pytest.raises(DataError, match=rf"{prefix}-.*\b{2**31}\b"):
+            datasets.load("mnist", split, tmp_path)
 
 
 # Statements.
@@ -648,16 +643,13 @@ def test_statements_that_make_no_sense_are_refused_in_a_line(tmp_path, capsys, c
         assert named in refusal(capsys, command, run, *more), text[:200]
 
 
-@pytest.mark.parametrize("name", ["run.json", "journal.sqlite", "sigma_search.jsonl"])
-def test_a_pipe_keeps_nobody_waiting(tmp_path, name):
+def test_a_pipe_keeps_nobody_waiting(tmp_path):
     run = toy_run(tmp_path / "run")
-    (run / name).unlink(missing_ok=True)
-    os.mkfifo(run / name)
-    with in_time(), pytest.raises(SmoothcertError, match=re.escape(name)):
-        read_searches(run) if name.endswith("jsonl") else read_run(run)
-
-
-def test_a_pipe_in_place_of_a_log_or_picture(tmp_path):
+    for name in ("sigma_search.jsonl", "journal.sqlite", "run.json"):
+        (run / name).unlink(missing_ok=True)
+        os.mkfifo(run / name)
+        with in_time(), pytest.raises(SmoothcertError, match=re.escape(name)):
+            read_searches(run) if name.endswith("jsonl") else read_run(run)
     os.mkfifo(tmp_path / "log")
     with in_time(), pytest.raises(DataError, match=re.escape(str(tmp_path / "log"))):
         read_field_log(tmp_path / "log", 1.0)

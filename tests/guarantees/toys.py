@@ -61,6 +61,15 @@ def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
 
+def always_first(batch: np.ndarray) -> np.ndarray:
+    return np.zeros(len(batch), np.int64)
+
+
+def labelled(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
+    settings: dict[str, Any] = {"sigma": 0.25, "n": 500, "n0": 20, "seed": 1} | fields
+    return SmoothedClassifier(model, outputs="labels", classes=2, **settings)
+
+
 def smoothed(model: Any, workers: int, **options: Any) -> SmoothedClassifier:
     given: dict[str, Any] = {"sigma": 1.0, "n": 4000, "seed": 0, "numerics": Numerics(chunk=32, block=32)}
     return SmoothedClassifier(model, execution=Execution(workers=workers), **(given | options))

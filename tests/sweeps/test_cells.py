@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from smoothcert.datasets import load
@@ -13,18 +15,12 @@ COMMON = {"dataset": "digits", "epochs": 2}
 
 def test_every_method_at_every_sigma_from_every_seed():
     cells = plan_cells(["gaussian", "smoothmix:eta=1,steps=8"], [0.25, 0.5], [0, 1], COMMON)
-    assert [(cell.method, cell.sigma, cell.seed) for cell in cells] == [
-        (method, sigma, seed)
-        for method in ("gaussian", "smoothmix:eta=1,steps=8")
-        for sigma in (0.25, 0.5)
-        for seed in (0, 1)
-    ]
+    assert [(cell.method, cell.sigma, cell.seed) for cell in cells] == list(
+        itertools.product(("gaussian", "smoothmix:eta=1,steps=8"), (0.25, 0.5), (0, 1))
+    )
     assert cells[-1].recipe.plan.objective == SmoothMix(eta=1.0, steps=8)
     assert cells[-1].folder == "smoothmix-eta=1-steps=8-sigma0.5-seed1"
     assert all(cell.recipe.plan.epochs == 2 for cell in cells)
-
-
-def test_words_and_switches_as_knobs():
     (cell,) = plan_cells(["smoothadv:attack=ddn,clip=false,ddn-gamma=0.1"], [0.5], [0], COMMON)
     assert cell.recipe.plan.objective == SmoothAdv(attack="ddn", clip=False, ddn_gamma=0.1)
 
@@ -72,22 +68,30 @@ def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe():
         plan_cells(["macer:ramp=lamb:0@1"], [0.5], [0], COMMON)
 
 
-@pytest.mark.parametrize(
-    ("methods", "sigmas", "seeds", "named"),
-    [
+def test_what_makes_no_sense_is_refused_before_anything_is_trained():
+    for methods, sigmas, seeds, named in (
         (["gausian"], [0.5], [0], "'gausian'.*'gaussian'"),
         (["macer:lamb=1"], [0.5], [0], "macer.*'lamb'.*'lam'"),
         (["macer:lam"], [0.5], [0], "'macer:lam'.*NAME=VALUE"),
         (["macer:lam=many"], [0.5], [0], r"\blam\b.*'many'"),
         (["gaussian"], [], [0], r"\bsigma\b"),
+        (["gaussian"], [0.0], [0], r"sigma.*\b0\.0"),
         ([], [0.5], [0], r"\[\].*\[0\]"),
         (["gaussian"], [0.5], [], r"\['gaussian'\].*\[\]"),
         (["gaussian"], [0.5], [0, 0], r"gaussian-sigma0\.5-seed0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, named):
-    with pytest.raises(InvalidValueError, match=named):
-        plan_cells(methods, sigmas, seeds, COMMON)
+        (
+            ["gaussian:noise=uniform", "gaussian"],
+            [0.25],
+            [0],
+            r"gaussian:noise=uniform \(ℓ1\).*gaussian \(ℓ2\)",
+        ),
+        # What is set elsewhere is not thrown away.
+        (["gaussian:ramps=lr:3"], [0.25], [0], "gaussian:ramps=lr:3'.*ramp="),
+        (["gaussian:sigma=0.5"], [0.25], [0], "gaussian:sigma=0.5'.*--sigmas"),
+        (["gaussian:seed=5"], [0.25], [0], "gaussian:seed=5'.*--seeds"),
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            plan_cells(methods, sigmas, seeds, COMMON)
 
 
 def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path):
@@ -98,21 +102,3 @@ def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path):
     trial.train(cell, tmp_path, load("digits", "train"), load("digits", "test"))
     run = trial.certify(cell, tmp_path, load("digits", "test"))
     assert (run.manifest.plan.noise, run.norm) == ("uniform", "l1")
-
-
-def test_norms_are_not_mixed_and_nothing_is_trained_for_it():
-    with pytest.raises(InvalidValueError, match=r"gaussian:noise=uniform \(ℓ1\).*gaussian \(ℓ2\)"):
-        plan_cells(["gaussian:noise=uniform", "gaussian"], [0.25], [0], COMMON)
-
-
-def test_a_sweep_without_noise_is_refused_before_it_trains():
-    with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
-        plan_cells(["gaussian"], [0.0], [0], COMMON)
-
-
-@pytest.mark.parametrize(
-    ("change", "remedy"), [("ramps=lr:3", "ramp="), ("sigma=0.5", "--sigmas"), ("seed=5", "--seeds")]
-)
-def test_what_is_set_elsewhere_is_not_thrown_away(change, remedy):
-    with pytest.raises(InvalidValueError, match=f"gaussian:{change}'.*{remedy}"):
-        plan_cells([f"gaussian:{change}"], [0.25], [0], COMMON)

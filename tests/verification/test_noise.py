@@ -34,9 +34,9 @@ def test_extents():
     assert float(uniform.low) == pytest.approx(math.sqrt(3) * 0.85)
 
 
-@pytest.mark.parametrize(("lower", "upper"), [("0.5", "0.5"), ("0.4", "0.6"), ("0", "1")])
-def test_classes_that_are_not_separated_have_no_extent(lower, upper):
-    assert Noise("gaussian", (1.0,)).extent(pair(lower, upper)).high == 0
+def test_classes_that_are_not_separated_have_no_extent():
+    for lower, upper in (("0.5", "0.5"), ("0.4", "0.6"), ("0", "1")):
+        assert Noise("gaussian", (1.0,)).extent(pair(lower, upper)).high == 0
 
 
 def test_geometric_means_of_many_and_of_extreme_scales():

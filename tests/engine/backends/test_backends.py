@@ -202,11 +202,6 @@ class Refusing:
         raise ValueError("pointers")
 
 
-def test_whatever_a_model_raises_when_it_is_sent_is_told():
-    with pytest.raises(ModelError, match=r"^It.*ValueError: pointers"):
-        arriving(Refusing(), "It")
-
-
 class Lost:
     """Leaves, and doesn't arrive."""
 
@@ -234,9 +229,11 @@ def test_sending_by_value_needs_an_extra(monkeypatch):
     arriving(total, "total")
 
 
-def test_an_unknown_backend_is_refused():
+def test_what_cannot_be_is_refused_and_whatever_a_model_raises_is_told():
     with pytest.raises(InvalidValueError, match=r"'process'.*'processes'"):
         cast(Net(), Execution(backend="process"))
+    with pytest.raises(ModelError, match=r"^It.*ValueError: pointers"):
+        arriving(Refusing(), "It")
 
 
 SCRIPT = """

@@ -42,27 +42,23 @@ def test_how_choosers_are_written():
             chooser_named(wrong)
 
 
-@pytest.mark.parametrize(
-    ("counts", "level"), [((5, 0, 0), 0), ((2, 3, 0), 1), ((5, 5, 0), 0), ((4, 5, 1), 1), ((0, 0, 1), 2)]
-)
-def test_the_median_is_the_first_level_with_half_of_the_votes(counts, level):
-    assert median_level(hard_tally(counts)) == level
+def test_the_median_is_the_first_level_with_half_of_the_votes():
+    medians = {(5, 0, 0): 0, (2, 3, 0): 1, (5, 5, 0): 0, (4, 5, 1): 1, (0, 0, 1): 2}
+    assert {counts: median_level(hard_tally(counts)) for counts in medians} == medians
 
 
-def test_levels_and_noise_come_back(tmp_path):
+def test_levels_and_noise_come_back_and_damage_is_noticed(tmp_path):
     assert read_chooser_statement(tmp_path) is None
     assert read_chooser_statement(tmp_path / "missing") is None
-    write_chooser_statement(tmp_path, (0.25, 0.5), 0.75, {"inputs": 100})
-    assert read_chooser_statement(tmp_path) == ((0.25, 0.5), 0.75)
-
-
-@pytest.mark.parametrize("change", [("0.25", "0.35"), ("{", "["), ("sigma_levels", "x")])
-def test_damage_is_noticed(change, tmp_path):
-    write_chooser_statement(tmp_path, (0.25, 0.5), 0.75, {})
-    path = RunFiles(tmp_path).chooser
-    path.write_text(path.read_text().replace(*change))
-    with pytest.raises(ModelError, match=r"chooser\.json"):
-        read_chooser_statement(tmp_path)
+    for change in (None, ("0.25", "0.35"), ("{", "["), ("sigma_levels", "x")):
+        write_chooser_statement(tmp_path, (0.25, 0.5), 0.75, {"inputs": 100})
+        if change is None:
+            assert read_chooser_statement(tmp_path) == ((0.25, 0.5), 0.75)
+            continue
+        path = RunFiles(tmp_path).chooser
+        path.write_text(path.read_text().replace(*change))
+        with pytest.raises(ModelError, match=r"chooser\.json"):
+            read_chooser_statement(tmp_path)
 
 
 LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
@@ -117,30 +113,20 @@ def test_a_plan_comes_back_from_what_it_states(levels, tmp_path):
     assert CertifyPlan.from_statement(stated, tmp_path).as_json() == plan.as_json()
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
+def test_plans_that_levels_have_no_place_in(tmp_path):
+    for fields, named in (
         ({"noise": Gaussian(0.5)}, r"\b1\b.*Gaussian\(sigma=0\.5\)"),
         ({"bound": "hoeffding"}, "hoeffding.*top-two"),
         ({"stop": ("total:100000",)}, "total:100000"),
-    ],
-)
-def test_plans_that_levels_have_no_place_in(fields, named):
-    with pytest.raises(InvalidValueError, match=named):
-        CertifyPlan(**({"noise": Gaussian(1.0), "sigma_levels": LEVELS} | fields))
-
-
-def test_a_plain_classifier_refuses_levels():
-    plan = CertifyPlan(Gaussian(1.0), sigma_levels=LEVELS)
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            CertifyPlan(**({"noise": Gaussian(1.0), "sigma_levels": LEVELS} | fields))
+    plan = CertifyPlan(Gaussian(1.0), seed=3, levels=255, dimension=12, sigma_levels=LEVELS)
     with pytest.raises(InvalidValueError, match="LevelledClassifier"):
         SmoothedClassifier(lambda batch: batch, plan)
-
-
-def test_a_damaged_statement_is_refused(tmp_path):
-    plan = CertifyPlan(Gaussian(1.0), seed=3, levels=255, dimension=12, sigma_levels=LEVELS).as_json()
     for chooser in ({}, {"sigma": "x", "n0": 1, "n": 1}, {"constant": "one"}, {"constant": 9}):
         with pytest.raises(InvalidValueError):
-            CertifyPlan.from_statement(PlanStatement(plan | {"chooser": chooser}), tmp_path)
+            CertifyPlan.from_statement(PlanStatement(plan.as_json() | {"chooser": chooser}), tmp_path)
 
 
 def test_models_that_number_their_classes_otherwise_are_refused():

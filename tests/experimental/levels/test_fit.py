@@ -153,12 +153,9 @@ def test_what_is_refused(tmp_path):
 
 
 def test_a_chooser_is_no_run_to_be_tabled(undisturbed):
+    assert fit.KIND == "fit-levels"
     with pytest.raises(RunError, match=rf"--chooser {re.escape(str(undisturbed))}"):
         read_run(undisturbed)
-
-
-def test_the_kind_is_what_runs_are_told_apart_by():
-    assert fit.KIND == "fit-levels"
 
 
 NETWORK_PLAN = LevelFitPlan(
@@ -215,12 +212,6 @@ def test_inputs_are_drawn_from_all_over_and_kept_apart():
     assert len(few) == 40
 
 
-def test_the_default_network_suits_the_pictures():
-    spec = chooser_spec(pictures(2), NETWORK_PLAN)
-    assert spec.architecture == "small-cnn"
-    assert spec.classes == ("0.25", "1")
-
-
 def test_a_loss_that_runs_away_is_told():
     data, plan = pictures(40), LevelFitPlan(sigmas=(0.25, 1.0), epochs=2, copies=1, lr=1e30)
     with pytest.raises(ModelError, match=r"\bnan\b.*1e\+30"):
@@ -246,14 +237,17 @@ def test_it_starts_from_all_but_the_last_layer_of_another_network():
 
 
 def test_it_starts_from_a_network_for_the_same_inputs_only():
-    data = pictures(160)
+    data = pictures(2)
+    spec = chooser_spec(data, NETWORK_PLAN)
+    assert (spec.architecture, spec.classes) == ("small-cnn", ("0.25", "1"))
     other = ModelSpec("small-cnn", (3, 32, 32), ("dark", "bright"))
     with pytest.raises(ModelError, match=r"small-cnn.*\(1, 4, 4\).*small-cnn.*\(3, 32, 32\)"):
         chooser_spec(data, NETWORK_PLAN, other)
+    fitting = replace(other, input_shape=data.input_shape)
     with pytest.raises(ModelError, match=r"lenet.*small-cnn"):
-        chooser_spec(
-            data, replace(NETWORK_PLAN, network="lenet"), replace(other, input_shape=data.input_shape)
-        )
+        chooser_spec(data, replace(NETWORK_PLAN, network="lenet"), fitting)
+    with pytest.raises(ModelError, match="ByConvolution"):
+        _take_over(ByConvolution(2), ByConvolution(10))
 
 
 class ByConvolution(torch.nn.Module):
@@ -262,11 +256,6 @@ class ByConvolution(torch.nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.scale, self.classes = torch.nn.Linear(1, 1), torch.nn.Conv2d(1, classes, 1)
-
-
-def test_a_network_whose_classes_come_from_elsewhere_is_refused():
-    with pytest.raises(ModelError, match="ByConvolution"):
-        _take_over(ByConvolution(2), ByConvolution(10))
 
 
 def _share(tally: Tally, chosen: int, _alpha: float) -> ClassBounds:
@@ -290,21 +279,16 @@ def test_it_is_the_radius_that_certificates_combine_to(kind, levels):
         assert float(soft) == pytest.approx(combined_radius(reached, radii.tolist()), abs=1e-9)
 
 
-def test_where_votes_limit_the_radius_they_are_drawn_apart():
+def test_where_votes_limit_the_radius_they_are_drawn_apart_and_sure_ones_have_a_gradient():
+    noise = NOISES["gaussian"](1.0)
     shares = torch.tensor([[0.2, 0.8]], requires_grad=True)
-    combined_radii(shares, torch.tensor([[0.0, 5.0]]), NOISES["gaussian"](1.0)).sum().backward()
+    combined_radii(shares, torch.tensor([[0.0, 5.0]]), noise).sum().backward()
     assert shares.grad[0, 0] < 0  # the rest of a share counts as the other level's
-
-
-def test_sure_votes_have_a_finite_gradient():
     shares = torch.tensor([[0.0, 1.0]], requires_grad=True)
-    found = combined_radii(shares, torch.tensor([[0.0, 9.0]]), NOISES["gaussian"](1.0))
+    found = combined_radii(shares, torch.tensor([[0.0, 9.0]]), noise)
     found.sum().backward()
     assert torch.isfinite(found).all()
     assert torch.isfinite(shares.grad).all()
-
-
-def test_the_expected_radius():
     found = expected_radius(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 2.0]]))
     assert float(found) == 1.75
 
@@ -336,12 +320,8 @@ def test_the_labels_radius_of_shares_and_nothing_where_it_loses():
     counts = np.array([[96, 4, 0], [4, 96, 0], [100, 0, 0], [50, 50, 0]])
     found = label_radii(counts, np.zeros(4, dtype=np.int64), NOISES["gaussian"](0.5))
     assert found[0] == pytest.approx(0.25 * (ndtri(96.5 / 101) - ndtri(4.5 / 101)))
-    assert found[1] == 0
+    assert found[1] == found[3] == 0
     assert found[0] < found[2] < np.inf
-    assert found[3] == 0
-
-
-def test_uniform_noise_has_its_own_radius():
     found = label_radii(np.array([[80, 20]]), np.zeros(1, dtype=np.int64), NOISES["uniform"](0.5))
     assert found[0] == pytest.approx(0.5 * 3**0.5 * (80.5 - 20.5) / 101)
 
