@@ -144,9 +144,8 @@ def test_scikit_learns_tools_take_it():
     assert "sigma=0.1" in repr(search.best_estimator_)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_mistakes_are_named():
+    for options, named in [
         ({"sigma": -1.0}, r"sigma.*-1\.0"),
         ({"sigma": np.ones(5)}, r"\(5,\).*\(13,\)"),
         ({"votes": 0}, r"votes.*\b0\b"),
@@ -156,11 +155,9 @@ def test_scikit_learns_tools_take_it():
         ({"hold": [13]}, r"\b12\b.*\b13\b"),
         ({"hold": ["age"]}, "'age'"),
         ({"y": ["one"] * len(WINE)}, r"\by\b.*'one'"),
-    ],
-)
-def test_mistakes_are_named(options, named):
-    with pytest.raises(InvalidValueError, match=named):
-        fitted(**options)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            fitted(**options)
 
 
 def test_tables_keep_their_columns():

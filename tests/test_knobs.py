@@ -32,9 +32,8 @@ def test_plain_values_fill_the_fields():
         assert getattr(from_mapping(Oven, {name: None}, "oven"), name) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "named"),
-    [
+def test_a_wrong_value_is_named():
+    for name, value, named in [
         ("heat", "200", "heat .*'200'"),
         ("heat", True, "heat .*True"),
         ("heat", None, "heat .*None"),
@@ -52,11 +51,9 @@ def test_plain_values_fill_the_fields():
         ("mode", "botom", "mode .*'botom'.*'bottom'.*top, bottom"),
         ("mode", 1, "mode .*'1'.*top, bottom"),
         ("het", 1, "oven.*'het'.*'heat'"),
-    ],
-)
-def test_a_wrong_value_is_named(name, value, named):
-    with pytest.raises(InvalidValueError, match=named):
-        from_mapping(Oven, {name: value}, "oven")
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            from_mapping(Oven, {name: value}, "oven")
 
 
 def test_a_knob_has_a_default_a_line_of_help_and_a_resolved_type():

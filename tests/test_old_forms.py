@@ -77,20 +77,17 @@ def test_an_attribute_that_never_was_is_an_error():
         ANSWER.estimatoin  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
+def test_a_misspelled_option_names_the_one_that_is_meant():
+    for written, meant in [
         ("alhpa", "alpha"),
         ("sigmas", "sigma"),
         ("stops", "stop"),
         ("device", "Execution"),
         ("route", "Numerics"),
-    ],
-)
-def test_a_misspelled_option_names_the_one_that_is_meant(written, meant):
-    with pytest.raises(TypeError, match=meant) as caught:
-        SmoothedClassifier(signs, **{"sigma": 0.5, written: 0.1})
-    assert written in str(caught.value)
+    ]:
+        with pytest.raises(TypeError, match=meant) as caught:
+            SmoothedClassifier(signs, **{"sigma": 0.5, written: 0.1})
+        assert written in str(caught.value)
 
 
 def test_a_failing_model_leaves_the_answers_that_were_ready():

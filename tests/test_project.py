@@ -316,17 +316,14 @@ def test_tests_wait_for_processes_with_a_limit_and_listen_at_free_ports():
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_wait_without_a_limit_is_found():
+    for wrong in [
         "subprocess.run(words, check=True)",
         "process.communicate()",
         "os.waitpid(child, 0)",
         "socket.create_server(('127.0.0.1', 8000))",
-    ],
-)
-def test_a_wait_without_a_limit_is_found(wrong):
-    assert len(unlimited_waits(ast.parse(wrong))) == 1
+    ]:
+        assert len(unlimited_waits(ast.parse(wrong))) == 1
 
 
 def test_the_readmes_python_example_runs(capsys):

@@ -18,9 +18,8 @@ def test_consecutive_votes_add():
         Tally(STREAM, 0, 4, (2, 1))
 
 
-@pytest.mark.parametrize(
-    ("other", "named"),
-    [
+def test_anything_else_is_refused():
+    for other, named in [
         (Tally(Stream(0, 7, Phase.SELECTION), 3, 4, (1, 0)), "Phase.ESTIMATION.*Phase.SELECTION"),
         (Tally(Stream(0, 8, Phase.ESTIMATION), 3, 4, (1, 0)), "index=7.*index=8"),
         (Tally(Stream(1, 7, Phase.ESTIMATION), 3, 4, (1, 0)), "seed=0.*seed=1"),
@@ -28,11 +27,9 @@ def test_consecutive_votes_add():
         (Tally(STREAM, 4, 5, (1, 0)), r"4\.\.5\b.*0\.\.3\b"),
         (Tally(STREAM, 3, 4, (1, 0, 0)), r"\b2\b.*\b3\b"),
         (Tally(STREAM, 3, 4, (1, 0), (1, 0), (1, 0)), "soft"),
-    ],
-)
-def test_anything_else_is_refused(other, named):
-    with pytest.raises(InvalidValueError, match=named):
-        Tally(STREAM, 0, 3, (2, 1)) + other
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            Tally(STREAM, 0, 3, (2, 1)) + other
 
 
 def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest():

@@ -59,9 +59,8 @@ def test_bounds_of_means_are_tight():
     assert mean_interval([0.5], 0.0, 1.0) == pytest.approx((0.0125, 0.9875), abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("bound", "arguments", "told"),
-    [
+def test_bad_values():
+    for bound, arguments, told in [
         (mean_lower_bound, ([], 1.0, 0.05), r"\(0,\)"),
         (mean_lower_bound, ([0.5, 1.5], 1.0, 0.05), r"1\.5.*\[0, 1\]"),
         (mean_lower_bound, ([0.5, -0.1], 1.0, 0.05), r"-0\.1.*\[0, 1\]"),
@@ -74,11 +73,9 @@ def test_bounds_of_means_are_tight():
         (rate_interval, (3, 2), r"\b0\b.*\b2\b.*\b3\b"),
         (statement, (made_run(), -1.0), r"radius.*-1\.0"),
         (statement, (made_run(), 0.5, 0.99, 0), r"among.*\b0\b"),
-    ],
-)
-def test_bad_values(bound, arguments, told):
-    with pytest.raises(InvalidValueError, match=told):
-        bound(*arguments)
+    ]:
+        with pytest.raises(InvalidValueError, match=told):
+            bound(*arguments)
 
 
 # 100 inputs: 70 right at 0.6, 20 wrong, 10 abstentions.

@@ -47,16 +47,13 @@ def test_the_population_statement():
         assert binom.sf(math.floor(allowed * m), m, alpha) <= rho, (m, alpha, rho)
 
 
-@pytest.mark.parametrize(
-    ("fraction", "m", "alpha", "rho", "told"),
-    [
+def test_population_statement_refuses():
+    for fraction, m, alpha, rho, told in [
         (1.1, 10, 0.1, 0.1, r"certified_fraction.*1\.1"),
         (-0.1, 10, 0.1, 0.1, r"certified_fraction.*-0\.1"),
         (0.5, 0, 0.1, 0.1, r"\bm\b.*\b0\b"),
         (0.5, 10, 0, 0.1, r"alpha.*\b0\b"),
         (0.5, 10, 0.1, 1, r"rho.*\b1\b"),
-    ],
-)
-def test_population_statement_refuses(fraction, m, alpha, rho, told):
-    with pytest.raises(InvalidValueError, match=told):
-        guaranteed_fraction(fraction, m, alpha, rho)
+    ]:
+        with pytest.raises(InvalidValueError, match=told):
+            guaranteed_fraction(fraction, m, alpha, rho)

@@ -95,9 +95,8 @@ def test_radii_are_kept_as_typed():
         parse_radii("0,0.5,0.50")
 
 
-@pytest.mark.parametrize(
-    ("largest", "radii"),
-    [
+def test_default_radii_reach_just_above_the_largest():
+    for largest, radii in [
         (0.0, "0 0.25 0.5"),
         (0.953, "0 0.25 0.5 0.75 1"),
         (1.0, "0 0.25 0.5 0.75 1 1.25"),
@@ -105,12 +104,10 @@ def test_radii_are_kept_as_typed():
         (0.1, "0 0.025 0.05 0.075 0.1 0.125"),
         (0.04, "0 0.005 0.01 0.015 0.02 0.025 0.03 0.035 0.04 0.045"),
         (240.0, "0 25 50 75 100 125 150 175 200 225 250"),
-    ],
-)
-def test_default_radii_reach_just_above_the_largest(largest, radii):
-    wrong_but_far = Record(1, 1, 2, 1000.0, 0.25, 0.0)
-    run = made_run(records=(Record(0, 1, 1, largest, 0.25, 0.0), wrong_but_far))
-    assert default_radii([run]) == radii.split()
+    ]:
+        wrong_but_far = Record(1, 1, 2, 1000.0, 0.25, 0.0)
+        run = made_run(records=(Record(0, 1, 1, largest, 0.25, 0.0), wrong_but_far))
+        assert default_radii([run]) == radii.split()
 
 
 @pytest.mark.system

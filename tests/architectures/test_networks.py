@@ -114,9 +114,8 @@ def wide_resnet_size(widths, blocks, classes):
 RESNET18 = basic_resnet_size((64, 128, 256, 512), 2, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "by_hand", "known"),
-    [
+def test_sizes_are_the_published_ones():
+    for name, shape, by_hand, known in [
         (
             "lenet",
             (1, 28, 28),
@@ -145,26 +144,21 @@ RESNET18 = basic_resnet_size((64, 128, 256, 512), 2, 10)
             RESNET18 + conv(3, 64, 7, bias=False) - conv(3, 64, 3, bias=False) - 2 * 64,
             11_181_514,
         ),
-    ],
-)
-def test_sizes_are_the_published_ones(name, shape, by_hand, known):
-    assert parameters(name, shape, 10) == by_hand == known
+    ]:
+        assert parameters(name, shape, 10) == by_hand == known
 
 
-@pytest.mark.parametrize(
-    ("name", "least", "below"),
-    [
+def test_the_least_sides():
+    for name, least, below in [
         ("lenet", (1, 16, 16), (1, 15, 28)),
         ("small-cnn", (1, 4, 4), (1, 3, 28)),
         ("nonuniform-cnn", (1, 6, 7), (1, 5, 28)),
         ("cifar_resnet20", (1, 8, 8), (1, 7, 28)),
         ("resnet50", (3, 16, 16), (3, 15, 28)),
-    ],
-)
-def test_the_least_sides(name, least, below):
-    assert ARCHITECTURES[name](least, 2).eval()(torch.rand(1, *least)).shape == (1, 2)
-    with pytest.raises(InvalidValueError, match=rf"{name}.*\b{least[1]}\b.*{re.escape(str(below))}"):
-        ARCHITECTURES[name](below, 2)
+    ]:
+        assert ARCHITECTURES[name](least, 2).eval()(torch.rand(1, *least)).shape == (1, 2)
+        with pytest.raises(InvalidValueError, match=rf"{name}.*\b{least[1]}\b.*{re.escape(str(below))}"):
+            ARCHITECTURES[name](below, 2)
 
 
 def test_lenet_flattened_size_follows_the_input():

@@ -162,9 +162,8 @@ def test_options_and_choices_are_the_librarys():
         assert shown == [field.name for field in fields(plan)][1:]
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
+def test_numbers_with_commas_or_spaces():
+    for typed, meant in [
         ("table a --radii 0 0.5 1", "table a --radii 0,0.5,1"),
         ("table a --radii 0,0.5", "table a --radii 0,0.5"),
         ("table --radii 0,0.5 2024", "table --radii 0,0.5 2024"),  # a run's name
@@ -176,15 +175,12 @@ def test_options_and_choices_are_the_librarys():
         ("table -- --radii 0 1", "table -- --radii 0 1"),
         ("certify a --n 5 6", "certify a --n 5 6"),
         ("sweep a --sigmas .25 .5 --seeds 0 1", "sweep a --sigmas .25,.5 --seeds 0,1"),
-    ],
-)
-def test_numbers_with_commas_or_spaces(typed, meant):
-    assert " ".join(joined(typed.split())) == meant
+    ]:
+        assert " ".join(joined(typed.split())) == meant
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
+def test_lists_take_both():
+    for option, value in [
         ("sweep --out o --methods", "gaussian smoothmix:eta=1,steps=4 consistency"),
         ("sweep --out o --methods a --sigmas", "0.25 0.5"),
         ("sweep --out o --methods a --seeds", "0 1 2"),
@@ -192,15 +188,13 @@ def test_numbers_with_commas_or_spaces(typed, meant):
         ("train --out o --ramp", "lam:5 epsilon:10"),
         ("certify m --sigma-levels", "0.1 0.2"),
         ("certify m --level-models", "a m"),
-    ],
-)
-def test_lists_take_both(option, value):
-    found = []
-    for text in (value, value.replace(" ", ",")):
-        words, _ = parsed([*option.split(), *text.split()])
-        _, bound, _ = make_app(words).parse_args(words, exit_on_error=False, print_error=False)
-        found.append(bound.arguments)
-    assert found[0] == found[1]
+    ]:
+        found = []
+        for text in (value, value.replace(" ", ",")):
+            words, _ = parsed([*option.split(), *text.split()])
+            _, bound, _ = make_app(words).parse_args(words, exit_on_error=False, print_error=False)
+            found.append(bound.arguments)
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("command", ["table", "show", "compare"])

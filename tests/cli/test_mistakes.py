@@ -44,17 +44,14 @@ def test_a_log_for_machines_has_the_guess(capsys):
     assert guesses(error["message"]) == ["clopper-pearson"]
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
+def test_every_choice_is_guessed(capsys):
+    for words, meant in [
         (["plot", "run", "--kind", "acc", "--out", "a.png"], ["accuracy"]),
         (["table", "run", "--layout", "train"], ["training"]),
         (["run", "export", "run", "--format", "parq"], ["parquet"]),
         (["certify", "model", "--bound", "xyz", "--out", "run"], []),
-    ],
-)
-def test_every_choice_is_guessed(capsys, words, meant):
-    assert guesses(told(capsys, *words)) == meant
+    ]:
+        assert guesses(told(capsys, *words)) == meant
 
 
 def test_searches_and_their_options_are_guessed(capsys):
@@ -64,19 +61,16 @@ def test_searches_and_their_options_are_guessed(capsys):
     assert all(name in text for name in ("ladder", "'top'", "grid"))
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
+def test_a_knob_of_another_method(capsys):
+    for words, names in [
         (["--eta", "1"], ["gaussian", "'eta'", "consistency", "smoothmix"]),
         (
             ["--objective", "macer", "--eta", "1"],
             ["macer", "'eta'", "consistency", "smoothmix", "lam", "gamma", "beta", "copies"],
         ),
-    ],
-)
-def test_a_knob_of_another_method(capsys, words, names):
-    text = told(capsys, "train", "digits", "--sigma", "0.5", *words, "--out", "model")
-    assert all(name in text for name in names)
+    ]:
+        text = told(capsys, "train", "digits", "--sigma", "0.5", *words, "--out", "model")
+        assert all(name in text for name in names)
 
 
 def test_a_knob_of_nobody(capsys, tmp_path):

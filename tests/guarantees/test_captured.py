@@ -436,19 +436,16 @@ def test_capturing_leaves_the_module_the_generator_and_the_output_as_they_were(c
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("kind", "operator", "line"),
-    [
+def test_a_rejection_names_the_operator_and_the_line():
+    for kind, operator, line in [
         ("functional_dropout", "aten.dropout", "return getattr"),
         ("buffer_in_place", "mean.*aten.add_", "return getattr"),
         ("scratch_parameter", "parameter.*aten.copy_", "return getattr"),
-    ],
-)
-def test_a_rejection_names_the_operator_and_the_line(kind, operator, line):
-    source = Path(__file__).read_text(encoding="utf-8").splitlines()
-    number = next(number for number, text in enumerate(source, 1) if line in text)
-    with pytest.raises(ModelError, match=rf"Rejected.*{operator}.*test_captured\.py:{number}\b"):
-        adapt(impure(kind), "hard").prepare(NUMERICS, (2,))
+    ]:
+        source = Path(__file__).read_text(encoding="utf-8").splitlines()
+        number = next(number for number, text in enumerate(source, 1) if line in text)
+        with pytest.raises(ModelError, match=rf"Rejected.*{operator}.*test_captured\.py:{number}\b"):
+            adapt(impure(kind), "hard").prepare(NUMERICS, (2,))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

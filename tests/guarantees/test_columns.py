@@ -33,28 +33,24 @@ def smoothed(sigma: Any = SIGMA, **options: Any) -> SmoothedClassifier:
     return SmoothedClassifier(Scored(), sigma=sigma, n=2000, seed=3, bound="clopper-pearson", **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_the_region_has_each_columns_own_scale():
+    for options in [
         {},
         {"hold": ["kind"]},
         {"hold": [2]},
         {"sigma": {0: 5.0, 1: 5000.0}},
         {"sigma": [5, 5000, 1], "hold": ["kind"]},
         {"sigma": {"income": np.float32(5000), "age": np.int64(5)}},
-    ],
-    ids=str,
-)
-def test_the_region_has_each_columns_own_scale(options):
-    answer = smoothed(**options).certify_one(ROW)
-    count = answer.evidence.votes[1]
-    assert abs(count / 2000 - norm.cdf(2 / np.sqrt(2))) < 0.03
-    gap = norm.ppf(beta.ppf(0.001, count, 2000 - count + 1))
-    assert answer.radius == pytest.approx(5 * gap, rel=1e-9)
-    assert answer.covers(ROW - [0, -0.99 * 5000 * gap, 0])
-    assert answer.covers(ROW - [0.99 * 5 * gap, 0, 0])
-    assert not answer.covers(ROW - [0, -1.01 * 5000 * gap, 0])
-    assert not answer.covers(ROW - [0, 0, 1e-9])  # a held column: nothing is said
+    ]:
+        answer = smoothed(**options).certify_one(ROW)
+        count = answer.evidence.votes[1]
+        assert abs(count / 2000 - norm.cdf(2 / np.sqrt(2))) < 0.03
+        gap = norm.ppf(beta.ppf(0.001, count, 2000 - count + 1))
+        assert answer.radius == pytest.approx(5 * gap, rel=1e-9)
+        assert answer.covers(ROW - [0, -0.99 * 5000 * gap, 0])
+        assert answer.covers(ROW - [0.99 * 5 * gap, 0, 0])
+        assert not answer.covers(ROW - [0, -1.01 * 5000 * gap, 0])
+        assert not answer.covers(ROW - [0, 0, 1e-9])  # a held column: nothing is said
 
 
 def test_a_run_of_such_a_classifier_is_verified(tmp_path):
@@ -65,9 +61,8 @@ def test_a_run_of_such_a_classifier_is_verified(tmp_path):
     assert certify_dataset(smoothed(), data, tmp_path / "run").records.digest == run.records.digest
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_scales_that_fit_no_column_are_refused():
+    for options, named in [
         ({"sigma": {"age": 5.0}, "hold": ["kind"]}, "income"),
         ({"sigma": {"age": 5.0, "income": 1.0}, "hold": ["kind", "age"]}, "age"),
         ({"sigma": {"agee": 5.0}}, "'age'"),
@@ -76,12 +71,9 @@ def test_a_run_of_such_a_classifier_is_verified(tmp_path):
         ({"sigma": {"age": -5.0}}, r"-5\.0"),
         ({"sigma": [5.0, 5.0], "hold": ["kind"]}, r"\b2\b"),
         ({"hold": ["knid"]}, "'kind'"),
-    ],
-    ids=str,
-)
-def test_scales_that_fit_no_column_are_refused(options, named):
-    with pytest.raises(InvalidValueError, match=named):
-        smoothed(**options)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            smoothed(**options)
 
 
 def test_the_estimator_takes_the_same_scales():

@@ -112,27 +112,24 @@ def labelling(model: Any, **options: Any) -> SmoothedClassifier:
     )
 
 
-@pytest.mark.parametrize(
-    ("model", "value", "label"),
-    [
+def test_the_model_gets_the_very_value_that_is_held():
+    """Float32 moved a timestamp by half a minute, and made odd numbers even, without a word."""
+    for model, value, label in [
         (above(1_700_000_030.0), 1_700_000_060.0, 1),
         (above(1_700_000_030.0), 1_700_000_010.0, 0),
         (odd, 16_777_217.0, 1),
         (odd, np.int64(16_777_217), 1),
         (above(0.1), 0.1, 0),  # the float32 next to it lies above
-    ],
-)
-def test_the_model_gets_the_very_value_that_is_held(model, value, label):
-    """Float32 moved a timestamp by half a minute, and made odd numbers even, without a word."""
-    x = np.array([value, 0 if isinstance(value, np.integer) else 0.25])
-    holding = labelling(model).holding([0])
-    answer = holding.certify(x)
-    assert answer.predicted == label
-    assert holding.predict(x).predicted == label
-    assert holding.base_class(x) == label
-    with pytest.raises(ModelError, match=rf"\b{float(value)!r}\b.*float32.*--dtype float64"):
-        labelling(model, numerics=Numerics("float32")).holding([0]).certify(x)
-    assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label
+    ]:
+        x = np.array([value, 0 if isinstance(value, np.integer) else 0.25])
+        holding = labelling(model).holding([0])
+        answer = holding.certify(x)
+        assert answer.predicted == label
+        assert holding.predict(x).predicted == label
+        assert holding.base_class(x) == label
+        with pytest.raises(ModelError, match=rf"\b{float(value)!r}\b.*float32.*--dtype float64"):
+            labelling(model, numerics=Numerics("float32")).holding([0]).certify(x)
+        assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label
 
 
 def test_what_float32_has_is_held_in_float32_as_ever():

@@ -92,26 +92,23 @@ def test_a_vote_is_the_same_draw_whatever_the_layout(numerics):
     assert cast(above, replace(numerics, generator="philox"), **words) == cast(above, **words)
 
 
-@pytest.mark.parametrize(
-    ("noise", "pair", "dtype"),
-    [
+def test_no_two_certificates_contradict_each_other():
+    """The classifiers that read low-order bits."""
+    for noise, pair, dtype in [
         ("gaussian", "black and grey", "float32"),
         ("uniform", "a digit on black and on 5/255", "float32"),
         ("diagonal-gaussian", "signs", "float64"),
         ("diagonal-uniform", "grey and one step more", "float32"),
-    ],
-)
-def test_no_two_certificates_contradict_each_other(noise, pair, dtype):
-    """The classifiers that read low-order bits."""
-    numerics = Numerics(dtype, chunk=40, generator="philox")
-    plan = CertifyPlan(NOISES[noise], n=120, n0=20, alpha=0.01, seed=1, numerics=numerics, levels=255)
-    distance = float(np.linalg.norm(PAIRS[pair][0] - PAIRS[pair][1], ord=1 if "uniform" in noise else 2))
-    for name, reader in READERS.items():
-        smoothed = SmoothedClassifier(
-            Reads(reader), plan, outputs="labels", classes=2, execution=Execution(workers=1)
-        )
-        first, second = (smoothed.certify(x) for x in PAIRS[pair])
-        assert not contradict(first, second, distance), (name, first.radius, second.radius, distance)
+    ]:
+        numerics = Numerics(dtype, chunk=40, generator="philox")
+        plan = CertifyPlan(NOISES[noise], n=120, n0=20, alpha=0.01, seed=1, numerics=numerics, levels=255)
+        distance = float(np.linalg.norm(PAIRS[pair][0] - PAIRS[pair][1], ord=1 if "uniform" in noise else 2))
+        for name, reader in READERS.items():
+            smoothed = SmoothedClassifier(
+                Reads(reader), plan, outputs="labels", classes=2, execution=Execution(workers=1)
+            )
+            first, second = (smoothed.certify(x) for x in PAIRS[pair])
+            assert not contradict(first, second, distance), (name, first.radius, second.radius, distance)
 
 
 def test_zeros_have_no_sign_and_pictures_are_seen_as_they_are():

@@ -99,17 +99,14 @@ def test_a_whole_number_isnt_rounded_beside_floats():
     assert classifier.certify([2**53 + 2, 0.5]).shift == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
-    ("x", "named"),
-    [
+def test_what_is_no_array_of_numbers_is_refused():
+    for x, named in [
         ([torch.ones(3, requires_grad=True)], "list"),
         (torch._neg_view(torch.ones(3)), "Tensor"),
         (np.zeros((2, 0)), r"\b0\b"),
-    ],
-)
-def test_what_is_no_array_of_numbers_is_refused(x, named):
-    with pytest.raises(InvalidValueError, match=named):
-        labelled().certify(x)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            labelled().certify(x)
 
 
 def test_masks_are_seen_wherever_they_are():
@@ -293,9 +290,9 @@ class Backwards(Drawn):
         return iter([[5, 4, 3], [2, 1, 0]])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_a_loader_in_another_order_is_refused():
+    """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
+    for options in [
         {"batch_size": 2, "shuffle": True},
         {"batch_sampler": BatchSampler(RandomSampler(ROWS_OF), 2, drop_last=False)},
         {"batch_sampler": BatchSampler(Drawn(), 2, drop_last=False)},
@@ -304,13 +301,10 @@ class Backwards(Drawn):
         {"sampler": Drawn(), "batch_size": None},
         {"sampler": [0, 2, 1], "batch_size": 3},
         {"sampler": [0, 0, 1], "batch_size": 3},
-    ],
-)
-def test_a_loader_in_another_order_is_refused(options):
-    """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
-    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
-    with pytest.raises(InvalidValueError, match="shuffle=False"):
-        classifier.certify(DataLoader(ROWS_OF, **options))
+    ]:
+        classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+        with pytest.raises(InvalidValueError, match="shuffle=False"):
+            classifier.certify(DataLoader(ROWS_OF, **options))
 
 
 class Counted(IterableDataset):
@@ -318,9 +312,8 @@ class Counted(IterableDataset):
         return iter(ROWS)
 
 
-@pytest.mark.parametrize(
-    ("data", "options", "kept"),
-    [
+def test_a_loader_is_a_batch_in_the_order_of_its_data():
+    for data, options, kept in [
         (ROWS_OF, {"batch_size": 4}, range(6)),
         (ROWS_OF, {"batch_size": 4, "drop_last": True}, range(4)),
         (ROWS_OF, {"batch_sampler": [[0, 1], [2], [3, 4, 5]]}, range(6)),
@@ -329,13 +322,11 @@ class Counted(IterableDataset):
         (Counted(), {"batch_size": 4}, range(6)),
         (Counted(), {"batch_size": None}, range(6)),
         (ROWS.reshape(3, 2, 2), {"batch_size": None}, range(6)),
-    ],
-)
-def test_a_loader_is_a_batch_in_the_order_of_its_data(data, options, kept):
-    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
-    answers = classifier.certify(DataLoader(data, **options))
-    rows = classifier.certify(ROWS[list(kept)])
-    assert [one.estimation for one in answers] == [one.estimation for one in rows]
+    ]:
+        classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+        answers = classifier.certify(DataLoader(data, **options))
+        rows = classifier.certify(ROWS[list(kept)])
+        assert [one.estimation for one in answers] == [one.estimation for one in rows]
 
 
 def test_inputs_of_a_loader_are_never_joined_to_one():

@@ -76,9 +76,8 @@ class Pair(nn.Module):
         return x, x
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
+def test_what_cant_be_a_vote_is_refused():
+    for model, message in [
         (complex_scores, "complex64"),
         (Complex(), "complex64"),
         (Pair(), r"tuple.*\b0\b.*\b1\b.*output="),
@@ -86,23 +85,18 @@ class Pair(nn.Module):
         (lambda b: b.sum(), r"np\.float32\("),
         (lambda b: np.array(["yes", "no"] * (len(b) // 2)), "<U3"),
         (lambda b: b.astype(np.longdouble), str(np.dtype(np.longdouble))),
-    ],
-)
-def test_what_cant_be_a_vote_is_refused(model, message):
-    with pytest.raises(ModelError, match=message):
-        SmoothedClassifier(model, sigma=1.0, n=100, seed=0).certify(np.zeros(2))
+    ]:
+        with pytest.raises(ModelError, match=message):
+            SmoothedClassifier(model, sigma=1.0, n=100, seed=0).certify(np.zeros(2))
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
+def test_soft_votes_of_infinite_or_inexact_scores_are_refused():
+    for model, message in [
         (lambda batch: np.where(batch[:, :2] > 0, np.inf, 0.0), r"\b0\b"),
         (lambda batch: np.tile(np.array([2**60, 2**60 + 1]), (len(batch), 1)), r"2\*\*53"),
-    ],
-)
-def test_soft_votes_of_infinite_or_inexact_scores_are_refused(model, message):
-    with pytest.raises(ModelError, match=message):
-        SmoothedClassifier(model, sigma=1.0, n=100, seed=0, bound="hoeffding").certify(np.zeros(2))
+    ]:
+        with pytest.raises(ModelError, match=message):
+            SmoothedClassifier(model, sigma=1.0, n=100, seed=0, bound="hoeffding").certify(np.zeros(2))
 
 
 def test_a_model_may_write_to_its_input_and_return_it():
@@ -264,9 +258,8 @@ def test_attacks_and_fits_go_by_name_too(tmp_path):
     assert fit.history[-1].accuracy == 1.0
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "order"),
-    [
+def test_which_class_is_which():
+    for model, data, order in [
         (("0", "1"), ("no", "yes"), None),  # a model without names
         (("no", "yes"), ("0", "1"), None),  # data without names
         (("0", "1", "10", "2"), ("0", "1", "2"), (0, 1, 3, 2)),  # text, in the order of text
@@ -281,16 +274,14 @@ def test_attacks_and_fits_go_by_name_too(tmp_path):
         ((0, 1), ("a", "b", "c"), DataError),
         (("a", "b"), ("a", "a"), DataError),
         ((1, 2), ("a", "b"), DataError),
-    ],
-)
-def test_which_class_is_which(model, data, order):
-    base = TorchClassifier(Signed(1.0), class_names=model)
-    dataset = Dataset("points", POINTS[:2], np.array([0, 1]), data)
-    if order is DataError:
-        with pytest.raises(DataError):
-            class_order(base, dataset)
-    else:
-        assert class_order(base, dataset) == order
+    ]:
+        base = TorchClassifier(Signed(1.0), class_names=model)
+        dataset = Dataset("points", POINTS[:2], np.array([0, 1]), data)
+        if order is DataError:
+            with pytest.raises(DataError):
+                class_order(base, dataset)
+        else:
+            assert class_order(base, dataset) == order
 
 
 def test_a_class_the_model_doesnt_know_is_refused(tmp_path):

@@ -34,26 +34,23 @@ from smoothcert_verify import verify_run
 from tests.guarantees.toys import always_first, labelled
 
 
-@pytest.mark.parametrize(
-    ("dtype", "offset", "sigma", "levels"),
-    [
+def test_radius_off_grid_holds_for_every_type():
+    """The next grid point of whatever is within ``radius_off_grid`` of the input lies in the region."""
+    for dtype, offset, sigma, levels in [
         (np.float16, 0.6, 0.25, 255),
         (np.float32, float(2**20), 100.0, 1),
         (np.float32, 0.6, 0.25, 255),
         (np.float64, 0.6, 0.25, 255),
-    ],
-)
-def test_radius_off_grid_holds_for_every_type(dtype, offset, sigma, levels):
-    """The next grid point of whatever is within ``radius_off_grid`` of the input lies in the region."""
-    for share, more in product(np.linspace(-0.49, 0.49, 7), (1, 1.002, 1.004)):
-        smoothed = labelled(sigma=sigma * more, levels=levels)
-        step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
-        x = np.array([(round(offset / step) + share) * step]).astype(dtype)
-        answer = smoothed.certify(x, index=0)
-        first_outside = math.ceil(answer.radius / step)
-        for sign in (-1, 1):
-            rounded_there = answer.region.center[0] + sign * (first_outside - 0.5) * step
-            assert abs(rounded_there - float(x[0])) >= answer.radius_off_grid * (1 - 1e-9)
+    ]:
+        for share, more in product(np.linspace(-0.49, 0.49, 7), (1, 1.002, 1.004)):
+            smoothed = labelled(sigma=sigma * more, levels=levels)
+            step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
+            x = np.array([(round(offset / step) + share) * step]).astype(dtype)
+            answer = smoothed.certify(x, index=0)
+            first_outside = math.ceil(answer.radius / step)
+            for sign in (-1, 1):
+                rounded_there = answer.region.center[0] + sign * (first_outside - 0.5) * step
+                assert abs(rounded_there - float(x[0])) >= answer.radius_off_grid * (1 - 1e-9)
 
 
 def test_shift_is_said_where_a_coarse_type_hides_half_a_step():
@@ -79,18 +76,15 @@ def test_what_float64_rounds_is_a_part_of_the_way_to_the_grid(far):
     assert worst <= noise.half_diagonal(value * (1 + 1e-9))
 
 
-@pytest.mark.parametrize(
-    ("values", "levels"),
-    [
+def test_coarse_types_do_not_make_any_number_a_level():
+    for values, levels in [
         (np.random.default_rng(0).uniform(100, 200, (32, 8)).astype(np.float16), None),
         (np.random.default_rng(0).uniform(2**21, 2**22, (32, 8)).astype(np.float32), None),
         (np.random.default_rng(0).uniform(0.5, 1, (32, 8)).astype(np.float16), None),
         ((np.arange(256) / 255).astype(np.float16).reshape(32, 8), 255),
-    ],
-)
-def test_coarse_types_do_not_make_any_number_a_level(values, levels):
-    stated = Dataset("made-up", values, np.zeros(32, np.int64), ("a", "b")).levels
-    assert stated == levels or (values.astype(np.float64) * stated % 1 == 0).all()
+    ]:
+        stated = Dataset("made-up", values, np.zeros(32, np.int64), ("a", "b")).levels
+        assert stated == levels or (values.astype(np.float64) * stated % 1 == 0).all()
 
 
 def test_a_plan_settled_for_other_inputs_is_refused():

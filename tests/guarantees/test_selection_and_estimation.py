@@ -31,9 +31,8 @@ def votes(phase: Phase, counts: tuple[int, ...], index: int = 0, seed: int = 3, 
     return Tally(Stream(seed, index, phase), start, start + sum(counts), counts)
 
 
-@pytest.mark.parametrize(
-    ("selection", "estimation", "values"),
-    [
+def test_votes_that_were_not_asked_for_are_refused():
+    for selection, estimation, values in [
         (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (53, 0)), "100.*53"),
         (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (101, 0)), "100.*101"),
         (votes(Phase.SELECTION, (9, 0)), votes(Phase.ESTIMATION, (100, 0)), "10.*9"),
@@ -49,11 +48,9 @@ def votes(phase: Phase, counts: tuple[int, ...], index: int = 0, seed: int = 3, 
         (votes(Phase.SELECTION, (10, 0)), votes(Phase.PREDICTION, (100, 0)), "estimation.*prediction"),
         (votes(Phase.SELECTION, (10, 0)), votes(Phase.SEARCH, (100, 0)), "estimation.*search"),
         (votes(Phase.SEARCH, (10, 0)), votes(Phase.ESTIMATION, (100, 0)), "selection.*search"),
-    ],
-)
-def test_votes_that_were_not_asked_for_are_refused(selection, estimation, values):
-    with pytest.raises(InvalidValueError, match=values):
-        decide(np.zeros(2), PLAN, selection, estimation)
+    ]:
+        with pytest.raises(InvalidValueError, match=values):
+            decide(np.zeros(2), PLAN, selection, estimation)
 
 
 def test_every_block_has_a_state_of_its_own():

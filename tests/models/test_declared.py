@@ -71,9 +71,8 @@ class Plain:
         self.logits = logits
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
+def test_logits_and_only_outputs_vote():
+    for shape in [
         lambda y: {"hidden": -y, "logits": y},
         lambda y: Named(-y, y),
         lambda y: ModelOutput(hidden=-y, logits=y),
@@ -81,14 +80,12 @@ class Plain:
         Plain,
         lambda y: (y,),
         lambda y: {"only": y},
-    ],
-)
-def test_logits_and_only_outputs_vote(shape):
-    assert counts(Returning(shape)) == counts(Returning())
-    base = adapt(Returning(shape), "hard")
-    before = base.fingerprint((2,))
-    base.prepare(Numerics(), (2,))
-    assert base.fingerprint((2,)) == before
+    ]:
+        assert counts(Returning(shape)) == counts(Returning())
+        base = adapt(Returning(shape), "hard")
+        before = base.fingerprint((2,))
+        base.prepare(Numerics(), (2,))
+        assert base.fingerprint((2,)) == before
 
 
 def test_an_output_is_chosen_by_name_or_place():
@@ -101,9 +98,8 @@ def test_an_output_is_chosen_by_name_or_place():
     assert len(prints) == 2
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "message"),
-    [
+def test_doubtful_outputs_are_refused_in_a_line():
+    for shape, options, message in [
         (lambda y: (y, y), {}, r"tuple.*\b0, 1\b.*'logits'.*output="),
         (lambda y: {"a": y, "b": y}, {}, r"dict.*\ba, b\b.*'logits'.*output="),
         (lambda y: {"a": y, "scores": y}, {"output": "score"}, "'score'.*'scores'"),
@@ -114,12 +110,10 @@ def test_an_output_is_chosen_by_name_or_place():
         (lambda y: y[:, :1], {"classes": "2"}, "classes.*'2'"),
         (lambda y: {}, {}, "dict.*'logits'.*output="),
         (lambda y: y, {"classes": 2}, r"\b3\b.*classes=2"),
-    ],
-)
-def test_doubtful_outputs_are_refused_in_a_line(shape, options, message):
-    with pytest.raises((ModelError, InvalidValueError), match=message) as caught:
-        counts(Returning(shape), **options)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises((ModelError, InvalidValueError), match=message) as caught:
+            counts(Returning(shape), **options)
+        assert "\n" not in str(caught.value)
 
 
 def test_searches_by_gradients_see_the_scores_alone():

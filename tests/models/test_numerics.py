@@ -7,9 +7,8 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.models.numerics import Numerics, settle_arithmetic
 
 
-@pytest.mark.parametrize(
-    ("asked", "rows", "votes", "chunk", "block", "slots", "passes"),
-    [
+def test_settling():
+    for asked, rows, votes, chunk, block, slots, passes in [
         (Numerics(), 1024, 64, 1024, 64, 16, 1),
         (Numerics(), 9999, 64, 1024, 64, 16, 1),
         (Numerics(), 64, 64, 64, 64, 1, 1),
@@ -20,29 +19,24 @@ from smoothcert.models.numerics import Numerics, settle_arithmetic
         (Numerics(chunk=96, block=32), 64, 64, 96, 32, 3, 1),
         (Numerics(chunk=32, block=96), 64, 64, 32, 96, 1, 3),
         (Numerics(chunk=1), 64, 64, 1, 64, 1, 64),
-    ],
-)
-def test_settling(asked, rows, votes, chunk, block, slots, passes):
-    settled = asked.settled("eager", rows, votes)
-    layout = settled.layout()
-    assert (layout.chunk, layout.block, layout.slots, layout.passes) == (chunk, block, slots, passes)
-    assert layout.rows == slots * block == passes * chunk
+    ]:
+        settled = asked.settled("eager", rows, votes)
+        layout = settled.layout()
+        assert (layout.chunk, layout.block, layout.slots, layout.passes) == (chunk, block, slots, passes)
+        assert layout.rows == slots * block == passes * chunk
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_bad_fields_are_refused():
+    for fields, message in [
         ({"dtype": "int8"}, "dtype.*'int8'.*float32"),
         ({"route": "fast"}, "route.*'fast'.*eager"),
         ({"generator": "mersenne"}, "generator.*'mersenne'.*philox"),
         ({"chunk": 0}, r"chunk.*\b0\b"),
         ({"chunk": 100, "block": 64}, r"block.*chunk.*\b64\b.*\b100\b"),
         ({"block": 64}, r"block.*chunk.*\b64\b.*None"),
-    ],
-)
-def test_bad_fields_are_refused(fields, message):
-    with pytest.raises(InvalidValueError, match=message):
-        Numerics(**fields)  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(InvalidValueError, match=message):
+            Numerics(**fields)  # type: ignore[arg-type]
 
 
 def test_the_generator_follows_the_device_unless_one_was_asked_for():

@@ -255,9 +255,8 @@ def by_algorithm(linear, x, y, sigma, objective):
     return natural + objective.eta * divergence.mean(), right
 
 
-@pytest.mark.parametrize(
-    "knobs",
-    [
+def test_smoothmix_by_hand():
+    for knobs in [
         {},
         {"only_correct": False},
         {"clip": False},
@@ -265,24 +264,20 @@ def by_algorithm(linear, x, y, sigma, objective):
         {"one_step": True},
         {"one_step": True, "one_step_norm": 0.1},
         {"one_step": True, "steps": 1, "alpha": 8.0, "max_norm": 1.0},
-    ],
-    ids=str,
-)
-def test_smoothmix_by_hand(knobs):
-    x, _ = by_hand.inputs()
-    linear = by_hand.LinearSoftmax()
-    y = torch.from_numpy(linear.logits(x.numpy()).argmax(axis=1))
-    y[0] = (y[0] + 1) % 3
-    objective = SmoothMix(**{"eta": 2.0, "steps": 3, "alpha": 0.3, "copies": 3} | knobs)
-    expected, right = by_algorithm(linear, x, y, 0.25, objective)
-    assert not right.all()
-    loss = objective.loss(linear.torch(), x, y, BatchNoise(0.25), by_hand.stream())
-    assert loss.item() == pytest.approx(expected, rel=1e-10)
+    ]:
+        x, _ = by_hand.inputs()
+        linear = by_hand.LinearSoftmax()
+        y = torch.from_numpy(linear.logits(x.numpy()).argmax(axis=1))
+        y[0] = (y[0] + 1) % 3
+        objective = SmoothMix(**{"eta": 2.0, "steps": 3, "alpha": 0.3, "copies": 3} | knobs)
+        expected, right = by_algorithm(linear, x, y, 0.25, objective)
+        assert not right.all()
+        loss = objective.loss(linear.torch(), x, y, BatchNoise(0.25), by_hand.stream())
+        assert loss.item() == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("objective", "knobs", "named"),
-    [
+def test_bad_knobs_are_named():
+    for objective, knobs, named in [
         (Stability, {"lam": -1}, r"\blam\b.*-1"),
         (Consistency, {"lam": -1.0}, r"\blam\b.*-1"),
         (Consistency, {"eta": float("nan")}, r"\beta\b.*\bnan\b"),
@@ -304,8 +299,6 @@ def test_smoothmix_by_hand(knobs):
         (SmoothMix, {"copies": 0}, r"\bcopies\b.*\b0\b"),
         (SmoothMix, {"one_step_norm": -1.0}, r"\bone_step_norm\b.*-1"),
         (SmoothMix, {"max_norm": 0.0}, r"\bmax_norm\b.*\b0\b"),
-    ],
-)
-def test_bad_knobs_are_named(objective, knobs, named):
-    with pytest.raises(InvalidValueError, match=named):
-        objective(**knobs)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            objective(**knobs)

@@ -116,9 +116,8 @@ def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed):
             records.digest  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
+def test_values_that_no_record_has_are_refused():
+    for odd in [
         *({"index": value} for value in (-1, 2**53 + 1, True, "4", None)),
         *({name: value} for name in ("label", "base") for value in (-1, 10**6, 1.0, "1", b"1")),
         *({"predicted": value} for value in (-2, 10**6, None)),
@@ -130,10 +129,7 @@ def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed):
         *({"volume_radius": value} for value in (-0.5, float("inf"), 1, "1")),
         *({"stopped": value} for value in (1, "x" * 2000)),
         *({name: value} for name in ("selection", "estimation") for value in (1, b"{}")),
-    ],
-    ids=str,
-)
-def test_values_that_no_record_has_are_refused(odd):
-    (name,) = odd
-    with pytest.raises(ValueError, match=name):
-        Records.read(COLUMNS | {name: [odd[name]]}, Path("journal"))
+    ]:
+        (name,) = odd
+        with pytest.raises(ValueError, match=name):
+            Records.read(COLUMNS | {name: [odd[name]]}, Path("journal"))

@@ -61,9 +61,8 @@ def test_what_is_unknown_is_none_and_says_so_where_it_is_needed():
     assert plan.n is None
 
 
-@pytest.mark.parametrize(
-    ("stated", "named"),
-    [
+def test_what_cannot_be_right_is_refused():
+    for stated, named in [
         ({"alpha": 1}, r"plan\.alpha.*\b1\b"),
         ({"alpha": "0.001"}, r'plan\.alpha.*"0\.001"'),
         ({"n": True}, r"plan\.n\b.*\btrue\b"),
@@ -74,16 +73,13 @@ def test_what_is_unknown_is_none_and_says_so_where_it_is_needed():
         ({"stop": ["decide:1"]}, r"plan\.stop.*\bn\b"),
         ({"stop": [3], "n": 1}, r"plan\.stop.*\[3\]"),
         ({"chunk": 2.5}, r"plan\.chunk.*2\.5"),
-    ],
-)
-def test_what_cannot_be_right_is_refused(stated, named):
-    with pytest.raises(ValueError, match=named):
-        PlanStatement(stated)
+    ]:
+        with pytest.raises(ValueError, match=named):
+            PlanStatement(stated)
 
 
-@pytest.mark.parametrize(
-    ("stated", "asked"),
-    [
+def test_inputs_asked_for():
+    for stated, asked in [
         ({"planned": 3, "skip": 10}, [0, 10, 20]),
         ({"planned": [4, 1]}, [1, 4]),
         ({"planned": 3, "skip": 10, "inputs": 25}, [0, 10, 20]),
@@ -91,11 +87,9 @@ def test_what_cannot_be_right_is_refused(stated, named):
         ({"planned": None}, None),
         ({"planned": "all"}, None),
         ({}, None),
-    ],
-)
-def test_inputs_asked_for(stated, asked):
-    found = DataStatement(stated).asked_for
-    assert (None if found is None else list(found)) == asked
+    ]:
+        found = DataStatement(stated).asked_for
+        assert (None if found is None else list(found)) == asked
 
 
 def test_a_manifest_comes_back_and_keeps_its_seal():

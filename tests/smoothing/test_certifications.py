@@ -70,9 +70,8 @@ def test_figures_are_those_of_runs():
         answers[:0].acr([])
 
 
-@pytest.mark.parametrize(
-    ("names", "y", "refused"),
-    [
+def test_labels_go_by_the_models_own_names():
+    for names, y, refused in [
         (["yes", "no"], ["yes", "no", "no", "yes"], None),
         (["yes", "no"], [0, 1, 1, 0], None),  # text leaves numbers free
         ([7, 3], [7, 3, 3, 7], None),
@@ -80,16 +79,14 @@ def test_figures_are_those_of_runs():
         ([7, 3], [0, 1, 1, 0], r"\b0\b.*\b7, 3\b"),
         (["yes", "no"], ["yes", "no", "perhaps", "yes"], "'perhaps'.*'yes', 'no'"),
         (["yes", "no"], [0, 1, 2, 0], r"\b2\b.*'yes', 'no'"),
-    ],
-)
-def test_labels_go_by_the_models_own_names(names, y, refused):
-    answers = certified(Named(names))
-    assert list(answers.label) == [names[0], names[1], None, names[0]]
-    if refused is not None:
-        with pytest.raises(InvalidValueError, match=refused):
-            answers.accuracy(y)
-    else:
-        assert answers.accuracy(y) == 0.75
+    ]:
+        answers = certified(Named(names))
+        assert list(answers.label) == [names[0], names[1], None, names[0]]
+        if refused is not None:
+            with pytest.raises(InvalidValueError, match=refused):
+                answers.accuracy(y)
+        else:
+            assert answers.accuracy(y) == 0.75
 
 
 def test_classes_in_another_order_keep_their_names():

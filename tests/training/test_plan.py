@@ -120,9 +120,8 @@ def test_several_ramps_work_together_and_macers_defers_the_hinge():
     assert rates(plan, range(4)) == pytest.approx([0.01, 0.01, 0.001, 0.001])
 
 
-@pytest.mark.parametrize(
-    ("text", "objective", "named"),
-    [
+def test_a_ramp_that_cannot_be_is_refused_before_training():
+    for text, objective, named in [
         ("epsilom:10", SmoothAdv(), "'epsilom'.*'epsilon'"),
         ("epsilon:10", GaussianAugmentation(), "'epsilon'.*lr, sigma$"),
         ("copies:3", Macer(), "'copies'.*lr, sigma, lam"),
@@ -135,11 +134,9 @@ def test_several_ramps_work_together_and_macers_defers_the_hinge():
         ("lr=-1:5", GaussianAugmentation(), "ramps.*lr=-1:5"),
         ("sigma=-1:5@2", GaussianAugmentation(), "ramps.*sigma=-1:5@2"),
         ("lam:2 lam:0@5", Macer(), r"ramps.*\blam\b"),
-    ],
-)
-def test_a_ramp_that_cannot_be_is_refused_before_training(text, objective, named):
-    with pytest.raises(InvalidValueError, match=named):
-        ramped(*text.split(), objective=objective)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            ramped(*text.split(), objective=objective)
 
 
 def test_a_step_takes_as_many_inputs_as_its_rows_allow():
@@ -208,23 +205,19 @@ def test_the_values_of_a_ramp():
     assert Ramp("lam", 0).value(6.0, 0) == 6.0
 
 
-@pytest.mark.parametrize(
-    ("text", "share", "scaled"),
-    [
+def test_a_shorter_schedule_has_shorter_ramps_that_begin_earlier():
+    for text, share, scaled in [
         ("epsilon:10", 0.5, "epsilon:5"),
         ("epsilon:10", 0.01, "epsilon:1"),
         ("lam:0@30", 6 / 90, "lam:0@2"),  # what waited a third of the time still does
         ("lam:0@30", 0.001, "lam:0@1"),
         ("one_step_norm=0.5:30@60", 2 / 3, "one_step_norm=0.5:20@40"),
-    ],
-)
-def test_a_shorter_schedule_has_shorter_ramps_that_begin_earlier(text, share, scaled):
-    assert str(Ramp.parse(text).scaled(share)) == scaled
+    ]:
+        assert str(Ramp.parse(text).scaled(share)) == scaled
 
 
-@pytest.mark.parametrize(
-    ("typed", "more", "named"),
-    [
+def test_what_was_typed_and_does_nothing_is_said():
+    for typed, more, named in [
         ({"ramps": (Ramp("lr", 9999999999),)}, {}, r"--ramp lr:9999999999\b.*\b4\b"),
         ({"ramps": (Ramp("lr", 3, after=2),)}, {}, r"--ramp lr:3@2\b.*\b4\b.*\b2\b.*\b3\b"),
         ({"ramps": (Ramp("sigma", 0, 0.5, after=4),)}, {}, r"--ramp sigma=0\.5:0@4\b.*\b4\b.*\b0\.5\b"),
@@ -236,27 +229,22 @@ def test_a_shorter_schedule_has_shorter_ramps_that_begin_earlier(text, share, sc
         ({"sigma_lr": 0.1}, {}, "--sigma-lr .*--data-dependent"),
         ({"nesterov": False}, {"optimizer": "adam"}, "--nesterov .*--optimizer adam"),
         ({"momentum": 0.5}, {"optimizer": "adadelta"}, "--momentum .*--optimizer adadelta"),
-    ],
-)
-def test_what_was_typed_and_does_nothing_is_said(typed, more, named):
-    (warning,) = without_effect(plan(**typed, **more), typed)
-    assert re.search(named, warning)
-    assert without_effect(plan(**typed, **more), ()) == [], "what nobody typed says nothing"
+    ]:
+        (warning,) = without_effect(plan(**typed, **more), typed)
+        assert re.search(named, warning)
+        assert without_effect(plan(**typed, **more), ()) == [], "what nobody typed says nothing"
 
 
-@pytest.mark.parametrize(
-    ("typed", "more"),
-    [
+def test_what_takes_effect_says_nothing():
+    for typed, more in [
         ({"ramps": (Ramp("lr", 4),)}, {}),
         ({"ramps": (Ramp("lr", 0, after=3),)}, {}),
         ({"milestones": (1, 3)}, {}),
         ({"step_epochs": 90}, {}),
         ({"sigma_lr": 0.1}, {"data_dependent": True}),
         ({"momentum": 0.5}, {"optimizer": "adam"}),
-    ],
-)
-def test_what_takes_effect_says_nothing(typed, more):
-    assert without_effect(plan(**typed, **more), typed) == []
+    ]:
+        assert without_effect(plan(**typed, **more), typed) == []
 
 
 def test_no_shipped_recipe_says_anything_of_its_own():

@@ -51,21 +51,18 @@ def test_geometric_means_of_many_and_of_extreme_scales():
     assert float(Noise("diagonal-uniform", (0.3,) * 5).mean.low) == 0.3
 
 
-@pytest.mark.parametrize(
-    ("sigma", "levels", "cells", "steps"),
-    [
+def test_the_samplers_distance():
+    for sigma, levels, cells, steps in [
         (0.25, 255, 32, Fraction(255, 4)),  # already fine: the inputs' own grid
         (0.01, 255, 32, Fraction(0.01) * 255 * 16),  # 2.55 steps, doubled until there are 32
         (8.0, 255, 32, Fraction(2040)),  # up to 2048 steps the grid isn't coarsened
         (16.0, 255, 32, Fraction(4080, 64)),  # beyond, it is: 4080 / 2⁶ = 63.75
         (1.0, 1, 64, Fraction(64)),
         (0.5, 2**20, 100, Fraction(2**19, 2**12)),
-    ],
-)
-def test_the_samplers_distance(sigma, levels, cells, steps):
-    grid = Grid(levels, cells, 12)
-    assert steps >= cells
-    assert grid.distance(Noise("gaussian", (sigma,))) == 12 * (2 * math.ceil(10 * steps) + 3) * UNIT
+    ]:
+        grid = Grid(levels, cells, 12)
+        assert steps >= cells
+        assert grid.distance(Noise("gaussian", (sigma,))) == 12 * (2 * math.ceil(10 * steps) + 3) * UNIT
 
 
 def test_the_distance_of_several_scales_is_their_sum():

@@ -176,18 +176,15 @@ def test_spreads_are_of_the_same_inputs_and_distinct_models():
             ablation_lines(runs, "n")
 
 
-@pytest.mark.parametrize(
-    ("runs", "over", "message"),
-    [
+def test_ablations_that_compare_more_or_nothing():
+    for runs, over, message in [
         ([ablated(100), ablated(1000, alpha=0.01)], "n", r"'n'.*alpha: 0\.001, 0\.01"),
         ([ablated(100), ablated(100)], "n", r"'n'.*\b100\b"),
         ([ablated(100), ablated(1000)], "K", r"'K'.*\bsigma\b"),
         ([ablated(100), ablated(1000), ablated(1000)], "n", r"n = 1000.*--method"),
-    ],
-)
-def test_ablations_that_compare_more_or_nothing(runs, over, message):
-    with pytest.raises(InvalidValueError, match=message):
-        ablation_lines(runs, over)
+    ]:
+        with pytest.raises(InvalidValueError, match=message):
+            ablation_lines(runs, over)
 
 
 def test_where_sigma_helped(tmp_path):

@@ -137,9 +137,8 @@ def test_what_cannot_be_is_refused():
         cast(Execution("cpu,cpu", backend="processes"))
 
 
-@pytest.mark.parametrize(
-    ("device", "asked", "generator", "fed"),
-    [
+def test_who_is_fed_by_threads_of_its_own():
+    for device, asked, generator, fed in [
         ("cpu", "cpu", "sfc64", False),
         ("cpu", "cpu", "philox", False),  # by worker threads, one a core
         ("cpu", "cpu,cpu", "philox", True),
@@ -148,13 +147,11 @@ def test_what_cannot_be_is_refused():
         ("cuda:0", "cuda:0,cuda:1", "sfc64", True),  # refused there
         ("cpu", "cuda:0,cuda:1", "sfc64", False),  # a function
         ("mps", "mps", "sfc64", False),
-    ],
-)
-def test_who_is_fed_by_threads_of_its_own(device, asked, generator, fed):
-    prepared = adapt(network(), "hard").prepare(replace(PHILOX, generator=generator), SHAPE)
-    passes = Passes(prepared, "hard", Execution(workers=1))
-    passes.prepared = replace(prepared, device=device)
-    assert threads._feeds_devices(passes, Execution(asked)) is fed
+    ]:
+        prepared = adapt(network(), "hard").prepare(replace(PHILOX, generator=generator), SHAPE)
+        passes = Passes(prepared, "hard", Execution(workers=1))
+        passes.prepared = replace(prepared, device=device)
+        assert threads._feeds_devices(passes, Execution(asked)) is fed
 
 
 def test_one_device_that_is_fed_casts_the_same_votes(monkeypatch):

@@ -64,9 +64,8 @@ def test_levels_and_noise_come_back_and_damage_is_noticed(tmp_path):
 LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
+def test_levels_that_make_no_sense_are_refused():
+    for fields, named in [
         ({"sigmas": ()}, r"\b64\b"),
         ({"sigmas": (0.5, 0.25)}, r"0\.5, 0\.25"),
         ({"sigmas": (0.5, 0.5)}, r"0\.5, 0\.5"),
@@ -78,11 +77,9 @@ LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
         ({"sigmas": (0.5, 1.0), "chooser_n": 0}, r"\bchooser_n\b.*\b0\b"),
         ({"sigmas": (0.5, 1.0), "chooser_n0": 0}, r"\bchooser_n0\b.*\b0\b"),
         ({"sigmas": tuple(range(1, 100))}, r"\b64\b.*\b98, 99\b"),
-    ],
-)
-def test_levels_that_make_no_sense_are_refused(fields, named):
-    with pytest.raises(InvalidValueError, match=named):
-        SigmaLevels(**fields)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            SigmaLevels(**fields)
 
 
 def test_the_parts_of_alpha_never_exceed_it():

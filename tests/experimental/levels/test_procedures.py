@@ -106,13 +106,10 @@ def test_lines_that_were_cut_or_changed_are_left_out(tmp_path):
     assert read_evidence(tmp_path) == {}
 
 
-@pytest.mark.parametrize(
-    ("reaches", "radii", "limit"),
-    [
+def test_what_limits_a_radius():
+    for reaches, radii, limit in [
         ((0.9, 0.0, 0.9), (0.0, 0.4, 0.0), "home"),
         ((0.1, 0.0, 0.9), (0.3, 0.4, 0.0), "level"),
         ((0.3, 0.0, 0.9), (0.1, 0.4, 0.0), "chooser"),
-    ],
-)
-def test_what_limits_a_radius(reaches, radii, limit):
-    assert replace(EVIDENCE, reaches=reaches, radii=radii).limit == limit
+    ]:
+        assert replace(EVIDENCE, reaches=reaches, radii=radii).limit == limit

@@ -38,9 +38,8 @@ def test_texts_and_rules_are_each_others_inverse():
         assert parse_stop(text).text == text
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
+def test_mistakes_are_named():
+    for text, named in [
         ("decde:0.5", "'decde'.*'decide'"),
         ("decide", r"\bdecide\b.*''.*decide:0\.5"),
         ("decide:much", r"\bdecide\b.*'much'"),
@@ -64,11 +63,9 @@ def test_texts_and_rules_are_each_others_inverse():
         ("total:", r"\btotal\b.*''.*total:50000000"),
         ("budget:5", r"\bbudget\b.*'5'.*\bbudget\b"),
         ("pilt:1%", "'pilt'.*'pilot'"),
-    ],
-)
-def test_mistakes_are_named(text, named):
-    with pytest.raises(InvalidValueError, match=named):
-        parse_stop(text)
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            parse_stop(text)
 
 
 def test_rules_go_together_or_not():
