@@ -26,9 +26,10 @@ def npz(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
 GOOD_X, GOOD_Y = np.zeros((4, 1, 8, 8), dtype=np.float32), np.arange(4)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_options(digits_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for options, named in [
         (["--sigma", "0"], ["sigma", "0.0"]),
         (["--sigma", "-0.5"], ["sigma", "-0.5"]),
         (["--sigma", "nan"], ["sigma", "nan"]),
@@ -39,18 +40,14 @@ GOOD_X, GOOD_Y = np.zeros((4, 1, 8, 8), dtype=np.float32), np.arange(4)
         (["--dataset", "digit"], ["'digit'", "'digits'"]),
         (["--dataset", "nothing.npz"], ["nothing.npz"]),
         (["--dataset", "mnist"], ["mnist", "--data-dir"]),
-    ],
-)
-def test_options(options, named, digits_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    ]:
+        assert names(refusal(capsys, "certify", digits_model, *options, "--out", "run"), *named)
+        assert not list(tmp_path.iterdir())
+
+
+def test_data(digits_model, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert names(refusal(capsys, "certify", digits_model, *options, "--out", "run"), *named)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "named"),
-    [
+    for x, y, named in [
         (np.where(np.arange(4)[:, None, None, None] == 2, np.nan, GOOD_X), GOOD_Y, ["'x'", "nan", 2]),
         (np.where(np.arange(4)[:, None, None, None] == 2, np.inf, GOOD_X), GOOD_Y, ["'x'", "inf", 2]),
         (GOOD_X[:, :, :7], GOOD_Y, [(1, 1, 7, 8)]),
@@ -60,14 +57,11 @@ def test_options(options, named, digits_model, tmp_path, capsys, monkeypatch):
         (GOOD_X, GOOD_Y - 1, ["'y'", -1]),
         (GOOD_X, GOOD_Y[:3], ["'x'", 4, "'y'", 3]),
         (GOOD_X, GOOD_Y + 0.5, ["'y'", 0.5]),
-    ],
-)
-def test_data(x, y, named, digits_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data = npz(Path("data.npz"), x, y)
-    message = refusal(capsys, "certify", digits_model, "--dataset", data, "--n", "50", "--out", "run")
-    assert names(message, "data.npz", *named)
-    assert not Path("run").exists()
+    ]:
+        data = npz(Path("data.npz"), x, y)
+        message = refusal(capsys, "certify", digits_model, "--dataset", data, "--n", "50", "--out", "run")
+        assert names(message, "data.npz", *named)
+        assert not Path("run").exists()
 
 
 def test_truncated_files(digits_model, tmp_path, capsys):

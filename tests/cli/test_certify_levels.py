@@ -88,9 +88,8 @@ def test_predictions_of_the_same_classifier(digits_model, capsys):
     assert [row["idx"] for row in told["predictions"]] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_mistakes_are_told_in_a_line(digits_model, tmp_path, capsys):
+    for words, named in [
         (["--chooser", "spread:0.66,0.72"], ["--sigma-levels"]),
         (["--sigma-levels", "0.1", "0.2"], ["--chooser"]),
         ([*CHOOSER, "--sigma", "0.25"], ["--sigma 0.25"]),
@@ -102,10 +101,8 @@ def test_predictions_of_the_same_classifier(digits_model, capsys):
         (["--chooser", "constant:3", "--sigma-levels", "0.1", "0.2"], [0, 1, 3]),
         ([*CHOOSER, "--level-models", "a", "b"], ["--level-models", "b"]),
         (["--chooser", "nowhere", "--sigma-levels", "0.1", "0.2"], ["nowhere"]),
-    ],
-)
-def test_mistakes_are_told_in_a_line(words, named, digits_model, tmp_path, capsys):
-    out = tmp_path / "run"
-    message = refusal(capsys, "certify", digits_model, *words, *VOTES, "--max", "2", "--out", out)
-    assert names(message, *named)
-    assert not out.exists()
+    ]:
+        out = tmp_path / "run"
+        message = refusal(capsys, "certify", digits_model, *words, *VOTES, "--max", "2", "--out", out)
+        assert names(message, *named)
+        assert not out.exists()

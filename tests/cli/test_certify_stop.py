@@ -226,9 +226,8 @@ def test_the_report_tells_the_votes(sequential, tmp_path):
     assert "--stop grid:0,0.25,0.5 --stop wrong" in page
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_mistakes(digits_model, tmp_path, capsys):
+    for words, named in [
         (["--stop", "decde:0.5"], ["'decde'", "'decide'"]),
         (["--stop", "decide:-1"], ["decide", -1.0]),
         (["--stop", "gain:300%"], ["gain", "300%"]),
@@ -237,15 +236,13 @@ def test_the_report_tells_the_votes(sequential, tmp_path):
         (["--total-votes", "0"], ["total", 0]),
         (["--total-votes", "500"], [500, 3300, 3]),
         (["--stop", "pilot:1%", "--total-votes", "500"], ["'pilot'", "'total'"]),
-    ],
-)
-def test_mistakes(digits_model, tmp_path, capsys, words, named):
-    out = tmp_path / "run"
-    message = refusal(capsys, "certify", digits_model, "--n", "1000", "--max", "3", "--out", out, *words)
-    assert names(message, *named)
-    assert not (out / "run.json").exists(), (
-        "a mistake must not leave a run that the corrected command can't continue"
-    )
+    ]:
+        out = tmp_path / "run"
+        message = refusal(capsys, "certify", digits_model, "--n", "1000", "--max", "3", "--out", out, *words)
+        assert names(message, *named)
+        assert not (out / "run.json").exists(), (
+            "a mistake must not leave a run that the corrected command can't continue"
+        )
 
 
 @pytest.mark.parametrize(

@@ -94,20 +94,17 @@ def test_without_a_network_it_is_one_line(tmp_path, capsys):
     assert not list((tmp_path / "mnist").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_mistakes_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words, named in [
         (["fetch", "cifar", "--data-dir", "x"], ["'cifar'", "'cifar10'"]),
         (["fetch", "mnist"], ["--data-dir", "SMOOTHCERT_DATA"]),
         (["fetch", "--data-dir", "x"], list(PUBLICATIONS)),
         (["fetch", "mnist", "--data-dir", "x", "--mirror", "file:///tmp"], ["--mirror", "'file'"]),
         (["fetsh", "mnist"], ['"fetsh"', '"fetch"']),
-    ],
-)
-def test_mistakes_are_named(words, named, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert names(refusal(capsys, "data", *words), *named)
-    assert not list(tmp_path.iterdir())
+    ]:
+        assert names(refusal(capsys, "data", *words), *named)
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_list_says_what_is_there_and_where_else_was_looked(tmp_path, capsys):

@@ -184,20 +184,17 @@ def test_what_sensitivity_refuses(digits_model, fit, tmp_path, capsys):
     assert names(refusal(capsys, "fit", "features", unfinished), unfinished, "fit", "noise")
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_mistakes_are_named(digits_model, tmp_path, capsys):
+    for words, named in [
         (["--init", "0"], ["init", 0]),
         (["--init", "0.2", "--groups", "patch:9"], [8, "'patch:9'"]),
         (["--init", "0.2", "--rank", "9"], ["rank", 8, 9]),
         (["--init", "0.2", "--validation", "5000"], [1297, 5000, "--validation 324"]),
         (["--init", "0.2", "--scale", "std"], [(0, 0, 0), "--scale"]),
-    ],
-)
-def test_mistakes_are_named(words, named, digits_model, tmp_path, capsys):
-    message = refusal(capsys, "fit", "noise", digits_model, *words, "--out", tmp_path / "fit")
-    assert names(message, *named)
-    assert not (tmp_path / "fit").exists()
+    ]:
+        message = refusal(capsys, "fit", "noise", digits_model, *words, "--out", tmp_path / "fit")
+        assert names(message, *named)
+        assert not (tmp_path / "fit").exists()
 
 
 TABLE = """

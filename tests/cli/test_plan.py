@@ -77,18 +77,15 @@ def test_people_get_a_table(folder, capsys, monkeypatch):
     assert f" {found['largest_radius']:.3f} " in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_mistakes_end_with_two(folder, capsys):
+    for words, named in [
         (["--pilot-inputs", "0"], "--pilot-inputs"),
         (["--price-per-hour", "-1"], "--price-per-hour"),
         (["--stop", "nonsense"], "nonsense"),
         (["--shard", "40/50"], "--shard 40/50"),
         (["--total-votes", "10"], "33000"),  # votes that pilots and the choice of classes take
-    ],
-)
-def test_mistakes_end_with_two(words, named, folder, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([*ASKED.split(), *words])
-    assert caught.value.code == 2
-    assert named in capsys.readouterr().err
+    ]:
+        with pytest.raises(SystemExit) as caught:
+            main([*ASKED.split(), *words])
+        assert caught.value.code == 2
+        assert named in capsys.readouterr().err

@@ -102,16 +102,13 @@ def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path):
     assert "σ = 0.25" in label
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_labels_that_name_nothing(tmp_path, capsys):
+    runs = [str(make(tmp_path / f"n{n}", RECORDS, n=n)) for n in (100, 1000)]
+    for words, named in [
         (["--labels", "one"], r"--name\D+1\D+2\b"),
         (["--kind", "ablation", "--over", "n", "--labels", "one", "two"], "--kind ablation.*--name"),
-    ],
-)
-def test_labels_that_name_nothing(tmp_path, words, named, capsys):
-    runs = [str(make(tmp_path / f"n{n}", RECORDS, n=n)) for n in (100, 1000)]
-    assert re.search(named, refusal(capsys, "plot", *runs, *words, "--out", str(tmp_path / "p.png")))
+    ]:
+        assert re.search(named, refusal(capsys, "plot", *runs, *words, "--out", str(tmp_path / "p.png")))
 
 
 def test_samples_needs_no_run_and_one_under_way_is_said_to_be(tmp_path, capsys):
@@ -121,9 +118,11 @@ def test_samples_needs_no_run_and_one_under_way_is_said_to_be(tmp_path, capsys):
     assert re.search(r"/begun: 1\D+2\b", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_refusals(tmp_path, capsys):
+    make(tmp_path / "run")
+    make(tmp_path / "empty", [])
+    make(tmp_path / "other", norm="l1")
+    for words, named in [
         ([], ["`smoothcert plot --help`"]),
         (["run", "--kind", "ablation"], ["--over n"]),
         (["run", "--over", "n"], ["--over", "--kind ablation", "--kind accuracy"]),
@@ -132,17 +131,12 @@ def test_samples_needs_no_run_and_one_under_way_is_said_to_be(tmp_path, capsys):
         (["run", "--kind", "sigma"], ["/run:", "σ = 0.25"]),
         (["run", "empty"], ["/empty:"]),
         (["run", "other"], ["run (l2)", "other (l1)"]),
-    ],
-)
-def test_refusals(tmp_path, words, named, capsys):
-    make(tmp_path / "run")
-    make(tmp_path / "empty", [])
-    make(tmp_path / "other", norm="l1")
-    given = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in words]
-    out = tmp_path / "picture.png"
-    message = refusal(capsys, "plot", *given, "--out", out)
-    assert all(part in message for part in named)
-    assert not out.exists()
+    ]:
+        given = [str(tmp_path / word) if (tmp_path / word).exists() else word for word in words]
+        out = tmp_path / "picture.png"
+        message = refusal(capsys, "plot", *given, "--out", out)
+        assert all(part in message for part in named)
+        assert not out.exists()
 
 
 def trained(path: Path, **changes: object) -> Path:

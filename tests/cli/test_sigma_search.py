@@ -118,9 +118,8 @@ def test_a_model_without_gradients(tmp_path, monkeypatch, capsys):
     assert len(read_run(tmp_path / "run").records) == 6
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_mistakes_are_named(digits_model, tmp_path, capsys):
+    for text, expected in [
         ("laddr", "'laddr'.*'ladder'.*ladder:factor=4.0"),
         ("help", "'help'.*ladder:factor=4.0,rescue=false,rungs=9,votes=32,rounds=2,round_votes=288"),
         ("", "''.*ladder:factor=4.0"),
@@ -131,12 +130,10 @@ def test_a_model_without_gradients(tmp_path, monkeypatch, capsys):
         ("ladder:rungs=9.5", r"rungs.* 9\.5"),
         ("gradient:steps=0", r"steps.* 0\b"),
         ("ladder:factor=1", r"factor.* 1\.0\b"),
-    ],
-)
-def test_mistakes_are_named(text, expected, digits_model, tmp_path, capsys):
-    message = refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
-    assert re.search(expected, message)
-    assert not (tmp_path / "run").exists()
+    ]:
+        message = refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
+        assert re.search(expected, message)
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model, tmp_path):

@@ -66,9 +66,8 @@ def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path):
     assert (len(log.records), log.dropped_tail) == (1, "1\t1\t1\t1\t1.2")
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
+def test_bad_lines_are_named(tmp_path):
+    for line, named in [
         ("hello", r"\b1\b.*\b6\b"),
         ("1\t2\t2\t0.5\t1\t1\t9", r"\b7\b.*\b6\b"),
         ("0\t7\t7\t0.9\t1\t1", r"\bidx\b.*\b0\b.*\b2\b"),
@@ -86,18 +85,15 @@ def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path):
         ("1\t2\t-1\t0.5\t0\t1", r"\bradius\b.*\b0\.5\b"),
         ("1\t2\t2\t0.5\t1\tsoon", r"\btime\b.*'soon'"),
         ("1\t2\t2\t0.5\t1\t-3", r"\btime\b.*'-3'"),
-    ],
-)
-def test_bad_lines_are_named(tmp_path, line, named):
-    text = HEADER + "0\t7\t7\t0.953\t1\t1\n" + line + "\n2\t2\t2\t0.5\t1\t1\n"
-    with pytest.raises(DataError, match=rf"log\.tsv\D*\b3\b.*{named}") as caught:
-        read(tmp_path, text)
-    assert repr(line) in str(caught.value)
+    ]:
+        text = HEADER + "0\t7\t7\t0.953\t1\t1\n" + line + "\n2\t2\t2\t0.5\t1\t1\n"
+        with pytest.raises(DataError, match=rf"log\.tsv\D*\b3\b.*{named}") as caught:
+            read(tmp_path, text)
+        assert repr(line) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
+def test_bad_files_are_named(tmp_path):
+    for content, named in [
         (b"", r"\bidx\b"),
         (b" \n\n", r"\bidx\b"),
         (HEADER.encode(), ""),
@@ -109,11 +105,9 @@ def test_bad_lines_are_named(tmp_path, line, named):
         (b"\xff\xfe\x00", "0xff"),
         (gzip.compress(LINES.encode() * 50, mtime=0)[:-20], "gzip"),
         (b"idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0\n", r"\bsigma\b.*'0'"),
-    ],
-)
-def test_bad_files_are_named(tmp_path, content, named):
-    with pytest.raises(DataError, match=rf"log\.tsv.*{named}"):
-        read(tmp_path, content)
+    ]:
+        with pytest.raises(DataError, match=rf"log\.tsv.*{named}"):
+            read(tmp_path, content)
 
 
 def test_a_missing_file_and_a_sigma_that_is_none_are_named(tmp_path):
