@@ -1,11 +1,11 @@
-"""MNIST held against the papers: SmoothMix's Table 5 (ACR) re-made from kept logs, and how methods rank.
+"""MNIST held against the papers: SmoothMix's Table 5 (ACR) re-made from kept logs, and recomputed from its authors'.
 
 ``python -m benchmarks.mnist`` prints the tables of docs/results/mnist.md. ``keep RUN`` adds a certified run to them:
 its log, and beside it what was trained and how it was certified. Runs that were certified otherwise than published
 (another bound, a σ for each input, a memory) make a table of their own, and with ``--training DIR``, a training run
 made with ``--acr-every``, so does the ACR over its epochs. ``control LOG --sigma S`` keeps what the tables need of a
 published log of the whole test set, because a subset can be harder than the whole: its ACR and its radii on every
-twentieth input. ``orderings`` trains and certifies published recipes with equally many inputs, epochs and rows a step.
+twentieth input.
 """
 
 from __future__ import annotations
@@ -20,27 +20,17 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from benchmarks.timing import ROOT, command_line
-from smoothcert.analysis.layouts import seed_table
 from smoothcert.analysis.metrics import average_certified_radius
-from smoothcert.analysis.plots.curves import plot_seed_groups
-from smoothcert.analysis.seeds import SeedGroup, summarise_seeds
-from smoothcert.analysis.tables import default_radii, markdown_table, render
-from smoothcert.datasets import load
-from smoothcert.engine.execution import Execution
+from smoothcert.analysis.tables import markdown_table
 from smoothcert.runs.field_log import read_field_log, write_field_log
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, read_run
 from smoothcert.runs.side_files import EpochMetrics, read_epochs
-from smoothcert.runs.statement import Choice, ModelStatement, OriginStatement, PlanStatement
-from smoothcert.sweeps import Cell, Trial, group_by_seed
-from smoothcert.training.processes import keep_freed_memory
-from smoothcert.training.recipe import Recipe, find_recipe
+from smoothcert.runs.statement import ModelStatement, OriginStatement, PlanStatement
+from smoothcert.training.recipe import find_recipe
 
 KEPT = ROOT / "docs" / "results" / "mnist"
 PRINTED = Path(__file__).with_name("smoothmix.tsv")
@@ -335,128 +325,6 @@ def _order(path: Path) -> tuple[float, int, int, str]:
         return (0.0, 0, 0, path.name)
     kept = Kept(**stated)
     return (kept.sigma, PUBLISHED.index(kept.method), kept.epochs, kept.way)
-
-
-SIGMA = 0.5
-METHODS = ("gaussian", "stability", "consistency", "macer", "smoothmix", "smoothadv")
-ABOVE_GAUSSIAN = ("consistency", "macer", "smoothadv", "smoothmix")
-Schedule = Literal["step", "cosine"]
-
-
-@app.command
-def orderings(
-    *,
-    data_dir: Path | None = None,
-    out: Path = Path("benchmarks-orderings"),
-    methods: tuple[str, ...] = METHODS,
-    seeds: tuple[int, ...] = (0,),
-    epochs: int = 9,
-    inputs: int = 10_000,
-    batch_size: int = 64,
-    schedule: Schedule = "step",
-    n: int = 10_000,
-    skip: int = 50,
-    workers: int | None = None,
-) -> None:
-    """Train and certify every method (LeNet, σ = 0.5) on a reduced schedule, and print how they rank.
-
-    Learning rates, warm-up and the time until a term sets in are shortened in proportion, so that what sets in with a
-    drop of the rate still does. Rerun the same command to resume.
-
-    Parameters
-    ----------
-    data_dir:
-        Where MNIST is (default: SMOOTHCERT_DATA).
-    out:
-        Folder for runs and tables.
-    inputs:
-        Training inputs.
-    batch_size:
-        Rows a step (macer: inputs).
-    schedule:
-        The recipes' own, shortened, or cosine.
-    n:
-        Votes for each certified input.
-    skip:
-        Certify every so many-th test input.
-    workers:
-        Threads that certify (default: one per core).
-    """
-    keep_freed_memory()
-    train_set, test_set = (load("mnist", split, data_dir) for split in ("train", "test"))
-    trial = Trial({"n": n}, Choice(skip), Execution("cpu", workers))
-    done: list[tuple[Cell, Run]] = []
-    for seed in seeds:
-        for method in methods:
-            recipe = reduced(method, seed, epochs, inputs, batch_size, schedule)
-            cell = Cell(method, recipe)
-            trial.train(cell, out, train_set, test_set)
-            done.append((cell, trial.certify(cell, out, test_set)))
-            print(f"{cell.folder} is certified", flush=True)
-    groups = group_by_seed(done)
-    radii = default_radii([run for group in groups for run in group.runs])
-    summaries = [summarise_seeds(group, [float(radius) for radius in radii]) for group in groups]
-    gaussian = next((group for group in groups if group.method == "gaussian"), None)
-    rows = [] if gaussian is None else [comparison(group, gaussian) for group in groups]
-    heads = [
-        "method",
-        "ACR − gaussian's ± s. e. over inputs",
-        "of each seed",
-        "published",
-        "papers' ordering holds",
-    ]
-    text = (
-        f"MNIST, LeNet, σ = {SIGMA}: first {inputs} training inputs, {epochs} epochs, {batch_size} rows a step (macer: "
-        f"inputs), {schedule} schedule, seeds {', '.join(map(str, seeds))}; every {skip}th test input, n = {n}.\n\n"
-        f"{render(seed_table(summaries, radii), 'markdown')}\n{markdown_table(heads, rows, text_columns={0, 2, 4})}"
-    )
-    (out / "orderings.md").write_text(text, encoding="utf-8")
-    plot_seed_groups(groups, out / "orderings.png")
-    print(text)
-
-
-def reduced(
-    method: str,
-    seed: int = 0,
-    epochs: int = 9,
-    inputs: int = 10_000,
-    batch_size: int = 64,
-    schedule: Schedule = "step",
-) -> Recipe:
-    """The published recipe, shortened."""
-    published = find_recipe(f"mnist-{method}-{SIGMA}")
-    share = epochs / published.plan.epochs
-    return published.changed(
-        {
-            "epochs": epochs,
-            "inputs": inputs,
-            "batch_size": batch_size,
-            "schedule": schedule,
-            "step_epochs": max(1, round(share * published.plan.step_epochs)),
-            "ramps": [str(ramp.scaled(share)) for ramp in published.plan.ramps],
-            "seed": seed,
-        }
-    )
-
-
-def comparison(group: SeedGroup, gaussian: SeedGroup) -> list[str]:
-    """How far a method is ahead of gaussian, on the same inputs and seeds."""
-    differences = np.array([_radii(run) - _radii(other) for run, other in zip(group.runs, gaussian.runs)])
-    of_inputs = differences.mean(0)
-    verdict = ""
-    if group.method in ABOVE_GAUSSIAN:
-        verdict = "yes" if of_inputs.mean() > 0 else "no"
-    return [
-        group.method,
-        f"{of_inputs.mean():+.3f} ± {of_inputs.std(ddof=1) / len(of_inputs) ** 0.5:.3f}",
-        ", ".join(f"{each:+.3f}" for each in differences.mean(1)),
-        f"{published(group.method, SIGMA) - published('gaussian', SIGMA):+.3f}",
-        verdict,
-    ]
-
-
-def _radii(run: Run) -> NDArray[np.float64]:
-    return np.where(run.records.correct, run.records.radius, 0.0)
 
 
 if __name__ == "__main__":

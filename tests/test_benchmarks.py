@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import mnist, timing
+from benchmarks import mnist, papers, timing
 
-from smoothcert.analysis.seeds import SeedGroup
 from smoothcert.runs.records import Record
 from smoothcert.training.recipe import find_recipe
-
-from .analysis.made_runs import made_run
 
 ROOT = Path(__file__).parents[1]
 NAMED = re.compile(r"python -m benchmarks\.(\w+)(?: ([a-z]+)\b)?")
@@ -98,37 +95,41 @@ def test_a_published_table_is_recomputed_and_what_differs_is_named(tmp_path, mon
     assert "ACR: 0.750 for 0.700; at 0.25: 50.0 for 51.0" in printed
 
 
-@pytest.mark.parametrize("epochs", [3, 6, 9, 20, 90])
-def test_macers_hinge_still_sets_in_with_the_first_drop_of_the_rate(epochs):
-    plan = mnist.reduced("macer", epochs=epochs).plan
-    settings = [plan.at(epoch) for epoch in range(epochs)]
-    assert [each.objective.lam == 0 for each in settings] == [each.lr == 0.01 for each in settings]
-    assert settings[0].objective.lam == 0
-    assert settings[-1].objective.lam == 16
+def test_curves_are_held_against_the_best_fixed_sigma_at_each_radius(tmp_path: Path) -> None:
+    rows = [
+        "data\tclassifier\t0\t1",
+        "d\tσ = 0.25\t90.0\t0.0",
+        "d\tσ = 0.5\t80.0\t40.0",
+        "d\tmedian\t85.0\t41.0",
+    ]
+    (tmp_path / "levels.tsv").write_text("\n".join(rows), encoding="utf-8")
+    lines = papers.curves_table(tmp_path / "levels.tsv").splitlines()
+    cells = {
+        row[0]: row[1:] for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    }
+    assert cells["envelope of the fixed σ"][:2] == ["90.0", "40.0"]
+    assert cells["median"] == ["85.0", "41.0", "-5.0 … +1.0", "σ = 0.5"]
 
 
-@pytest.mark.parametrize("method", mnist.METHODS)
-def test_the_full_number_of_epochs_is_the_published_schedule(method):
-    published, plan = find_recipe(f"mnist-{method}-0.5").plan, mnist.reduced(method, epochs=90).plan
-    for field in ("ramps", "step_epochs", "schedule", "objective"):
-        assert getattr(plan, field) == getattr(published, field)
+def test_searches_are_compared_with_the_fixed_sigma_on_the_same_inputs(tmp_path: Path) -> None:
+    heads = "start\tsearch\tn\tidx\tlabel\tpredicted\tradius\tsigma"
+    rows = ["0.5\tfixed σ\t100\t0\t1\t1\t0.4\t0.5", "0.5\tfixed σ\t100\t1\t1\t1\t0.4\t0.5"]
+    rows += ["0.5\tgradient, K = 9\t100\t0\t1\t1\t1\t0.9", "0.5\tgradient, K = 9\t100\t1\t1\t2\t1\t0.9"]
+    (tmp_path / "kept.tsv").write_text("\n".join([heads, *rows]), encoding="utf-8")
+    *_, searched = papers.ds_table(tmp_path / "kept.tsv").splitlines()
+    cells = [cell.strip() for cell in searched.strip("|").split("|")]
+    # One input has another class, a wrong one: ACR .5 for .4, in pairs +.6 and −.4.
+    assert cells[1:3] + cells[4:7] == ["gradient, K = 9", "2", "1", "0.500", "+0.100 ± 0.500"]
 
 
-def test_differences_are_of_the_same_inputs_and_seeds():
-    """Two inputs, two seeds: a method that is .2 and .4 ahead on the first and even on the second."""
-
-    def group(method: str, *radii: tuple[float, float]) -> SeedGroup:
-        runs = [
-            made_run(f"{method}{k}", tuple(record(i, r) for i, r in enumerate(two)))
-            for k, two in enumerate(radii)
-        ]
-        return SeedGroup(method, 0.5, tuple(runs))
-
-    gaussian, macer = group("gaussian", (1.0, 0.5), (1.1, 0.5)), group("macer", (1.2, 0.5), (1.5, 0.5))
-    row = mnist.comparison(macer, gaussian)
-    # Means over seeds are .3 and 0 on the two inputs: sd .3/√2, s. e. .15.
-    assert row == ["macer", "+0.150 ± 0.150", "+0.100, +0.200", "+0.032", "yes"]
-    assert mnist.comparison(gaussian, macer)[1:3] == ["-0.150 ± 0.150", "-0.100, -0.200"]
+def test_pages_of_results_hold_what_the_commands_print_of_the_kept_files() -> None:
+    levels = (papers.RESULTS / "levels.md").read_text(encoding="utf-8")
+    assert papers.curves_table(papers.LEVELS) in levels, (
+        "paste what `python -m benchmarks.papers curves` prints"
+    )
+    if papers.KEPT.exists():
+        page = (papers.RESULTS / "data-dependent.md").read_text(encoding="utf-8")
+        assert papers.ds_table(papers.KEPT) in page, "paste what `python -m benchmarks.papers ds` prints"
 
 
 def test_every_benchmark_that_a_page_or_a_file_names_exists():

@@ -7,6 +7,7 @@ import pytest
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.perturb.base import NOISES
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
 from smoothcert.perturb.uniform import DiagonalUniform
 from smoothcert.runs.layout import RunFiles
@@ -79,3 +80,19 @@ def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path):
     RunFiles(tmp_path).sigmas.unlink()
     with pytest.raises(RunError, match=r"sigmas\.npy"):
         PlanStatement(plan).noise_in(tmp_path)
+
+
+def test_uniform_noise_is_named_by_its_standard_deviation_as_the_l1_tables_are() -> None:
+    """λ = √3σ, as in Yang et al.'s release. With λ = σ/√3 Alfarra et al.'s Table 1 (2022) could not be."""
+    assert NOISES["uniform"].semi_axis == pytest.approx(3**0.5)
+    accuracy = {  # fixed σ, at radii 0, .25, .5, .75, 1, 1.5; the papers' largest σ is 1
+        "CIFAR-10": ((0.92, 0.83, 0.75, 0.71, 0.46, 0.0), 0.775),
+        "ImageNet": ((0.78, 0.73, 0.67, 0.63, 0.0, 0.0), 0.683),
+    }
+    for at, _ in accuracy.values():  # certified radii are below λ
+        assert at[3] > 0
+        assert 1 / 3**0.5 < 0.75 < 3**0.5
+    # The area under ImageNet's curve reaches the ACR only if the largest λ is .969; it is at most 1, like CIFAR-10's 1.
+    at, acr = accuracy["ImageNet"]
+    least = 0.75 + (acr - 0.25 * sum(at[:3])) / at[3]
+    assert 0.96 < least <= 0.57735 * NOISES["uniform"].semi_axis
