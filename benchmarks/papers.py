@@ -138,7 +138,8 @@ def curves_table(kept: Path, results: Path | None = None) -> str:
         cells = []
         for which, values in curve.items():
             below = values - envelope
-            best = max(fixed, key=lambda other, values=values: -np.abs(curve[other] - values).sum())
+            distances = {other: float(np.abs(curve[other] - values).sum()) for other in fixed}
+            best = min(fixed, key=distances.__getitem__)
             told = "" if which in fixed else f"{below.min():+.1f} … {below.max():+.1f}"
             cells.append([which, *(f"{value:.1f}" for value in values), told, "" if which in fixed else best])
         heads = [name, *radii, "from the envelope", "nearest fixed σ"]
@@ -191,7 +192,8 @@ def soft(
             x = torch.from_numpy(np.asarray(data.input(index), dtype=np.float32))
             unit = torch.randn(100 + n, *x.shape, generator=generator)
             with torch.inference_mode():
-                scores = torch.cat([module(part) for part in (x + sigma * unit).split(512)])
+                noisy = x + sigma * unit
+                scores = torch.cat([module(noisy[k : k + 512]) for k in range(0, len(noisy), 512)])
             for name in ("hard", *(f"β = {beta:g}" for beta in betas)):
                 if name == "hard":
                     shares = torch.nn.functional.one_hot(scores.argmax(1), scores.shape[1]).double()
