@@ -15,11 +15,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from benchmarks.timing import (
 )
 
 # Another checkout answers this module's questions too: of smoothcert, only public names are imported outside `_bare`.
-from smoothcert import Execution, Numerics, SmoothedClassifier
+from smoothcert import Execution, Numerics, SmoothedClassifier, quantize
 from smoothcert.architectures.spec import ModelSpec, initialise
 
 ARCHITECTURES = {"lenet": "lenet", "resnet20": "cifar_resnet20", "function": None}
@@ -50,7 +52,9 @@ TURN = {"lenet": 4096, "resnet20": 512, "function": 65536}
 """Votes of a turn in the comparison of routes: long enough for a clock of processors, short enough to interleave."""
 VOTES = {"lenet": 30_000, "resnet20": 4_000}
 MEMORY_VOTES = {"lenet": (10_000, 100_000), "resnet20": (2_000, 10_000)}
-ROUTES = ("eager", "channels-last", "folded", "compiled", "onnxruntime")
+ROUTES = ("eager", "channels-last", "folded", "compiled", "onnxruntime", "openvino")
+TYPES = ("float32", "bfloat16", "int8")
+"""Arithmetics, each by the route that ``auto`` takes for it; int8 files by OpenVINO."""
 CLASSES, SIGMA, N0, ALPHA = 10, 0.5, 100, 0.001
 CUSTOMARY_BATCH, TOOLBOX_BATCH, LOOP_BATCHES = 1000, 32, (32, 64, 128, 256, 512)
 Case = tuple[str, str]
@@ -63,7 +67,7 @@ def routes(
     *,
     against: Path | None = None,
     network: tuple[str, ...] = tuple(SHAPES),
-    route: tuple[str, ...] = ROUTES,
+    route: tuple[str, ...] = ROUTES + TYPES[1:],
     repeats: int = 20,
     share: float = 1.0,
 ) -> None:
@@ -76,7 +80,7 @@ def routes(
     network:
         Of lenet, resnet20, and function: a numpy function that costs next to nothing.
     route:
-        Of the networks.
+        Of the networks; bfloat16 and int8: the fastest route in that arithmetic.
     repeats:
         Rounds.
     share:
@@ -170,6 +174,23 @@ def _model(name: str) -> Any:
     return initialise(spec, seed=0).eval().requires_grad_(False)
 
 
+def _way(name: str, way: str) -> tuple[Any, Numerics]:
+    """A network and its numerics: a route in float32, or the default route of a type."""
+    if way == "int8":
+        from smoothcert.models.onnx_file import OnnxClassifier
+
+        return OnnxClassifier(_in_int8(name)), Numerics(route="openvino")
+    settings = {"dtype": way} if way in TYPES else {"route": way}
+    return _model(name), Numerics(**settings)
+
+
+@lru_cache
+def _in_int8(name: str) -> Path:
+    """The network's quantised file, made once for this process."""
+    made = quantize(_model(name), _images(name, 256), SIGMA, calibration=512, validation=16, votes=16)
+    return made.save(Path(tempfile.mkdtemp(), name))
+
+
 def _images(name: str, count: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).random((count, *SHAPES[name]), dtype=np.float32)
 
@@ -178,8 +199,9 @@ def _certifying(
     name: str, n: int, route: str = "auto", workers: int | None = None, inputs: int = 1
 ) -> Callable[[], int]:
     """CERTIFY through the public interface; returns the votes cast."""
+    model, numerics = _way(name, route)
     smoothed = SmoothedClassifier(
-        _model(name),
+        model,
         sigma=SIGMA,
         n0=N0,
         n=n,
@@ -187,7 +209,7 @@ def _certifying(
         seed=0,
         levels=255,
         input_shape=SHAPES[name],
-        numerics=Numerics(route=route),
+        numerics=numerics,
         execution=Execution(workers=workers or usable_cores()),
     )
     smoothed.prepare(SHAPES[name])
@@ -200,22 +222,23 @@ def _certifying(
     return certify
 
 
-def _bare(name: str, n: int, route: str) -> Callable[[], int]:
+def _bare(name: str, n: int, route: str, workers: int = 1) -> Callable[[], int]:
     """As many rows of the prepared model, in passes of the engine's shape that are noisy already."""
     from smoothcert.health.trials import bare_rows, noisy_batches
     from smoothcert.models.adapt import adapt
 
-    prepared = adapt(_model(name), "hard").prepare(Numerics(route=route), SHAPES[name])
+    model, numerics = _way(name, route)
+    prepared = adapt(model, "hard").prepare(numerics, SHAPES[name])
     chunk = prepared.numerics.layout().chunk
     batches = noisy_batches(prepared, torch.from_numpy(_images(name, 2)), "cpu")
-    return lambda: bare_rows(prepared, batches, -(-(N0 + n) // chunk), 1)
+    return lambda: bare_rows(prepared, batches, -(-(N0 + n) // chunk), workers)
 
 
 @app.command
 def loops(
     *,
     network: tuple[str, ...] = tuple(VOTES),
-    route: tuple[str, ...] = ("auto", "onnxruntime"),
+    route: tuple[str, ...] = TYPES,
     n: int | None = None,
     inputs: int = 2,
     repeats: int = 5,
@@ -223,8 +246,12 @@ def loops(
 ) -> None:
     """Compare with the papers' loop (OpenMP on all cores) and adversarial-robustness-toolbox, where it is installed.
 
+    And with bare passes of the same compiled network, on batches that are noisy already.
+
     Parameters
     ----------
+    route:
+        Types, each by its default route, or routes in float32.
     n:
         Votes an input (default: the network's).
     processor_time:
@@ -249,10 +276,11 @@ def loops(
                 f"without adversarial-robustness-toolbox ({error}): pip install -c constraints.txt -e '.[bench]'"
             )
         ours = {way: _certifying(name, votes, way, inputs=inputs) for way in route}
-        rounds = interleave(ours | references, repeats, processor_time=processor_time)
-        for way in route:
+        bare = {f"bare passes, {way}": _bare(name, inputs * votes, way, usable_cores()) for way in route}
+        rounds = interleave(ours | references | bare, repeats, processor_time=processor_time)
+        for way, own in zip(route, bare):
             cores = f"{cores_used(rounds, way):.1f} of {usable_cores()}"
-            rows += [[name, way, over, speedup(rounds, way, over), cores] for over in references]
+            rows += [[name, way, over, speedup(rounds, way, over), cores] for over in (*references, own)]
     show(["network", "route", "votes a second over", "median (range)", "cores"], rows)
 
 
@@ -306,7 +334,7 @@ def memory(*, network: tuple[str, ...] = tuple(VOTES), n: tuple[int, ...] = (), 
     rows = []
     for name in network:
         for votes in n or MEMORY_VOTES[name]:
-            for contender in ("auto", "onnxruntime", "loop", "toolbox"):
+            for contender in (*TYPES, "loop", "toolbox"):
                 words = [sys.executable, "-m", "benchmarks.speed", "peak", name, contender, str(votes)]
                 done = [
                     subprocess.run(words, cwd=ROOT, capture_output=True, text=True) for _ in range(repeats)
@@ -322,12 +350,11 @@ def memory(*, network: tuple[str, ...] = tuple(VOTES), n: tuple[int, ...] = (), 
 def peak(network: str, contender: str, votes: int) -> None:
     """Print the peak in MB of one contender in this process."""
     module = _model(network)
-    if contender in (
-        "auto",
-        "onnxruntime",
-    ):  # what preparing any model imports is not this one's use of memory
-        tiny = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
-        SmoothedClassifier(tiny, sigma=SIGMA, numerics=Numerics(route=contender)).prepare((1, 2, 2))
+    if contender in TYPES:  # what preparing any model imports is not this one's use of memory
+        tiny = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(8 * 26 * 26, 10))
+        SmoothedClassifier(tiny, sigma=SIGMA, numerics=Numerics(route="openvino")).prepare((1, 28, 28))
+        if contender == "int8":
+            _in_int8(network)
     prepare: dict[str, Callable[[], Callable[[], int]]] = {
         "loop": lambda: _plain_loop(network, votes, CUSTOMARY_BATCH, 1),
         "toolbox": lambda: _toolbox(network, votes, TOOLBOX_BATCH, 1),

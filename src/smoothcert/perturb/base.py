@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -236,15 +237,7 @@ class Noise(Perturbation):
         its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent
         coordinates add up. No probability, and no mean of a number in [0, 1], differs by more. Rounded up.
         """
-        scales = self.scales()
-        ratios, which = steps_to_a_sigma(scales, steps_per_unit(scales, grid))
-        cells = [2 * math.ceil(self.reach * ratio) + 3 for ratio in ratios]
-        total = (
-            dimension * cells[0]
-            if scales.size == 1
-            else sum(int(n) * c for n, c in zip(np.bincount(which.ravel()), cells))
-        )
-        return math.nextafter(math.ldexp(float(total), -BITS), math.inf)
+        return _error(self, grid, dimension)
 
     def place(self, x: ArrayLike, grid: Grid, radius: float) -> Place:
         """At the point of the grid next to the input."""
@@ -363,3 +356,17 @@ def largest_radius(noise: Perturbation, bound: Bound, n: int, alpha: float) -> f
     """
     votes = unanimous(bound.last_look(n), 2, bound.votes)
     return noise.certificate.radius(bound(votes, 0, alpha))
+
+
+@lru_cache(maxsize=256)
+def _error(noise: Noise, grid: Grid, dimension: int) -> float:
+    """See :meth:`Noise.error`, which every prediction asks for."""
+    scales = noise.scales()
+    ratios, which = steps_to_a_sigma(scales, steps_per_unit(scales, grid))
+    cells = [2 * math.ceil(noise.reach * ratio) + 3 for ratio in ratios]
+    total = (
+        dimension * cells[0]
+        if scales.size == 1
+        else sum(int(n) * c for n, c in zip(np.bincount(which.ravel()), cells))
+    )
+    return math.nextafter(math.ldexp(float(total), -BITS), math.inf)
