@@ -180,8 +180,7 @@ def _way(name: str, way: str) -> tuple[Any, Numerics]:
         from smoothcert.models.onnx_file import OnnxClassifier
 
         return OnnxClassifier(_in_int8(name)), Numerics(route="openvino")
-    settings = {"dtype": way} if way in TYPES else {"route": way}
-    return _model(name), Numerics(**settings)
+    return _model(name), Numerics(dtype=way) if way in TYPES else Numerics(route=way)
 
 
 @lru_cache
