@@ -90,14 +90,25 @@ def test_json_and_lines_agree(digits_run, digits_model, tmp_path, capsys):
         assert float(row["certified_radius"]) == pytest.approx(record.correct * record.radius, abs=2e-6)
 
 
-def test_fewer_inputs_in_both_columns(digits_run, digits_model, capsys):
-    words = ["attack", str(digits_run), "--model", str(digits_model), "--every", "2", "--max", "4", *FAST]
-    main([*words, "--radii", "0.5", "--json"])
+def test_fewer_inputs_in_both_columns_and_an_interval_of_complete_runs_alone(
+    digits_run, digits_model, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--model", str(digits_model), "--every", "2", "--max", "4", "--radii", "0.5", *FAST]
+    main(["attack", str(digits_run), *words, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == 4
     expected = certified_accuracy(read_run(digits_run).records[0:8:2], [0.5]).tolist()
     assert list(found["certified_accuracy"].values()) == expected
-    main([*words, "--quiet"])
+    standing = round(4 * found["empirical_accuracy"]["0.5"])
+    assert tuple(found["empirical_interval"]["0.5"]) == rate_interval(standing, 4)
+    part = shutil.copytree(digits_run, tmp_path / "part")
+    forget(part, [0])
+    main(["attack", str(part), *words])
+    shown = capsys.readouterr().out
+    assert rows(shown)[0][3] == "–"
+    assert names(shown, 19, 20)
+    main(["attack", str(part), *words, "--quiet"])
     assert capsys.readouterr() == ("", "")
 
 
@@ -168,22 +179,6 @@ def test_a_run_with_false_radii_is_found_out(digits_run, digits_model, tmp_path,
     for message, one in zip(first, contradictions):
         assert names(message, one["idx"], f"{one['distance']:.6g}")
     assert names(summary, len(contradictions), 20)
-
-
-def test_the_interval_waits_for_a_complete_run(digits_run, digits_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    words = ["--model", str(digits_model), "--radii", "0.5", "--max", "4", *FAST]
-    main(["attack", str(digits_run), *words, "--json"])
-    found = json.loads(capsys.readouterr().out)
-    standing = round(4 * found["empirical_accuracy"]["0.5"])
-    assert tuple(found["empirical_interval"]["0.5"]) == rate_interval(standing, 4)
-    part = tmp_path / "part"
-    shutil.copytree(digits_run, part)
-    forget(part, [0])
-    main(["attack", str(part), *words])
-    shown = capsys.readouterr().out
-    assert rows(shown)[0][3] == "–"
-    assert names(shown, 19, 20)
 
 
 def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(tmp_path, capsys):

@@ -30,21 +30,15 @@ def guesses(text: str) -> list[str]:
     return [choice for choice, times in named.items() if times == 2]
 
 
-@pytest.mark.parametrize("name", ["cloper", "clopper", "pearson", "hoefding", "Bernstein"])
-def test_a_bound_is_guessed(capsys, name):
-    (guess,) = guesses(told(capsys, "certify", "model", "--bound", name, "--out", "run"))
-    assert guess in BOUNDS
-    assert set(name.lower()) <= set(guess)
-
-
-def test_a_log_for_machines_has_the_guess(capsys):
+def test_every_choice_is_guessed(capsys):
+    for name in ("cloper", "clopper", "pearson", "hoefding", "Bernstein"):
+        (guess,) = guesses(told(capsys, "certify", "model", "--bound", name, "--out", "run"))
+        assert guess in BOUNDS
+        assert set(name.lower()) <= set(guess)
     with pytest.raises(SystemExit):
         main(["certify", "model", "--bound", "cloper", "--out", "run", "--log-format", "json"])
     error, _ = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert guesses(error["message"]) == ["clopper-pearson"]
-
-
-def test_every_choice_is_guessed(capsys):
     for words, meant in [
         (["plot", "run", "--kind", "acc", "--out", "a.png"], ["accuracy"]),
         (["table", "run", "--layout", "train"], ["training"]),
@@ -52,34 +46,28 @@ def test_every_choice_is_guessed(capsys):
         (["certify", "model", "--bound", "xyz", "--out", "run"], []),
     ]:
         assert guesses(told(capsys, *words)) == meant
-
-
-def test_searches_and_their_options_are_guessed(capsys):
     words = ["certify", "model", "--out", "run", "--sigma-search"]
     assert "'ladder'" in told(capsys, *words, "lad")
     text = told(capsys, *words, "ladder:top=1")
     assert all(name in text for name in ("ladder", "'top'", "grid"))
 
 
-def test_a_knob_of_another_method(capsys):
-    for words, names in [
-        (["--eta", "1"], ["gaussian", "'eta'", "consistency", "smoothmix"]),
+def test_a_knob_of_another_method_or_of_nobody(capsys, tmp_path):
+    train = ["train", "digits", "--sigma", "0.5", "--out", "model"]
+    sweep = ["sweep", "digits", "--sigmas", "0.5", "--out", str(tmp_path), "--methods"]
+    others = ["'eta'", "consistency", "smoothmix"]
+    for words, named in [
+        ([*train, "--eta", "1"], ["gaussian", *others]),
         (
-            ["--objective", "macer", "--eta", "1"],
-            ["macer", "'eta'", "consistency", "smoothmix", "lam", "gamma", "beta", "copies"],
+            [*train, "--objective", "macer", "--eta", "1"],
+            ["macer", *others, "lam", "gamma", "beta", "copies"],
         ),
+        ([*sweep, "gaussian:eta=1"], ["gaussian", *others]),
+        ([*sweep, "gaussian:bogus=1"], ["gaussian", "'bogus'"]),
     ]:
-        text = told(capsys, "train", "digits", "--sigma", "0.5", *words, "--out", "model")
-        assert all(name in text for name in names)
-
-
-def test_a_knob_of_nobody(capsys, tmp_path):
-    sweep = ["sweep", "digits", "--sigmas", "0.5", "--out", str(tmp_path)]
-    text = told(capsys, *sweep, "--methods", "gaussian:bogus=1")
-    assert all(name in text for name in ("gaussian", "'bogus'"))
-    assert not text.endswith(":")
-    text = told(capsys, *sweep, "--methods", "gaussian:eta=1")
-    assert all(name in text for name in ("gaussian", "'eta'", "consistency", "smoothmix"))
+        text = told(capsys, *words)
+        assert all(name in text for name in named)
+        assert not text.endswith(":")
 
 
 def test_fewer_inputs_than_a_fit_keeps_apart(capsys, digits_model, tmp_path):

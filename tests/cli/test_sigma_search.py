@@ -52,7 +52,7 @@ def test_a_text_becomes_a_search_and_back():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "ellipsoid")) for name in sorted(QUICK)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "ladder")) for name in sorted(QUICK)]
 )
 def test_a_run_states_the_search_and_keeps_each_sigma(name, digits_model, tmp_path, capsys):
     out = tmp_path / "run"

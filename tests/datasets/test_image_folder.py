@@ -41,20 +41,16 @@ def test_common_formats_are_read(tmp_path):
         assert load(f"folder:{tmp_path / suffix}").input_shape == (3, 4, 5)
 
 
-def test_all_grey_images_keep_one_channel(tmp_path):
+def test_all_grey_images_keep_one_channel_and_one_in_colour_makes_all_rgb(tmp_path):
     grey = write_image(tmp_path / "a" / "1.png", "L")
     Image.new("1", (5, 4), 1).save(tmp_path / "a" / "2.png")
     dataset = load(f"folder:{tmp_path}")
     assert dataset.input_shape == (1, 4, 5)
     np.testing.assert_array_equal(dataset.stored[0, 0], grey)
     assert (dataset.stored[1] == 255).all()
-
-
-def test_one_colour_image_makes_all_rgb(tmp_path):
-    grey = write_image(tmp_path / "a" / "1.png", "L")
-    write_image(tmp_path / "a" / "2.png", "RGBA")
-    palette = Image.fromarray(write_image(tmp_path / "a" / "3.png")).quantize(4)
-    palette.save(tmp_path / "a" / "3.png", transparency=bytes([0, 128, 255, 255]))
+    write_image(tmp_path / "a" / "3.png", "RGBA")
+    palette = Image.fromarray(write_image(tmp_path / "a" / "4.png")).quantize(4)
+    palette.save(tmp_path / "a" / "4.png", transparency=bytes([0, 128, 255, 255]))
     dataset = load(f"folder:{tmp_path}")
     assert dataset.input_shape == (3, 4, 5)
     for channel in range(3):

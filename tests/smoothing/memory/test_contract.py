@@ -216,26 +216,22 @@ def test_a_record_changed_under_way_is_noticed_when_it_matters(place, how):
             [memory.look_up(np.array([float(i), 0.0])) for i in range(5)]
 
 
-def test_one_changed_bit_is_noticed(place):
-    place.filled()
-    with place.open() as memory:
-        payload = bytearray(memory._store.fetch([2])[0].payload)
-    payload[-1] ^= 1
-    literal = f"X'{payload.hex()}'" if "sqlite" in place.address else f"'\\x{payload.hex()}'::bytea"
-    place.tamper(f"UPDATE $records SET payload = {literal} WHERE id = 2")
-    with pytest.raises(IncompleteMemoryError, match=r": \D*\b2\b"):
-        place.open()
-
-
-def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place):
+def test_one_changed_bit_is_noticed_and_a_record_with_its_own_hash_by_the_next(place):
     place.filled()
     with place.open() as memory:
         first, second = memory._store.fetch([1, 2])
+
+    def literal(content: bytes) -> str:
+        return f"X'{content.hex()}'" if "sqlite" in place.address else f"'\\x{content.hex()}'::bytea"
+
+    flipped = second.payload[:-1] + bytes([second.payload[-1] ^ 1])
+    place.tamper(f"UPDATE $records SET payload = {literal(flipped)} WHERE id = 2")
+    with pytest.raises(IncompleteMemoryError, match=r": \D*\b2\b"):
+        place.open()
     payload = second.payload.replace(b'"class": 1', b'"class": 2')
     assert payload != second.payload
-    values = [payload.hex(), link(first.hash, 2, payload).hex()]
-    texts = [f"X'{value}'" if "sqlite" in place.address else f"'\\x{value}'::bytea" for value in values]
-    place.tamper(f"UPDATE $records SET payload = {texts[0]}, hash = {texts[1]} WHERE id = 2")
+    own = literal(link(first.hash, 2, payload))
+    place.tamper(f"UPDATE $records SET payload = {literal(payload)}, hash = {own} WHERE id = 2")
     with pytest.raises(IncompleteMemoryError, match=r": \D*\b3\b"):
         place.open()
 
