@@ -1,8 +1,7 @@
 """Claims of the papers, tested on kept results: ``python -m benchmarks.papers keep RUN …``, then
 
 ``ds`` prints X-DS as published beside the fixed σ and our searches (docs/results/data-dependent.md), ``curves`` the
-classifiers of σ levels beside every fixed σ and their envelope (docs/results/levels.md), and ``soft MODEL`` compares
-MACER's Soft-RS with Hard-RS on the same noise.
+classifiers of σ levels beside every fixed σ and their envelope (docs/results/levels.md).
 """
 
 from __future__ import annotations
@@ -19,14 +18,9 @@ from numpy.typing import NDArray
 from benchmarks.timing import ROOT, command_line
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
 from smoothcert.analysis.tables import markdown_table
-from smoothcert.architectures.weights import load_model
-from smoothcert.bounds.base import BOUNDS
-from smoothcert.datasets import load
-from smoothcert.perturb.base import NOISES
 from smoothcert.runs.run import read_run
 from smoothcert.runs.statement import PlanStatement
-from smoothcert.tally import ABSTAIN, SOFT_UNIT, Phase, Stream, Tally
-from smoothcert.training.recipe import read_recipe
+from smoothcert.tally import ABSTAIN
 
 RESULTS = ROOT / "docs" / "results"
 KEPT = RESULTS / "as-published.tsv"
@@ -161,60 +155,6 @@ def _draw(panels: list[tuple[str, list[float], dict[str, NDArray[np.float64]]]],
         axes.set(title=name, xlabel="ℓ2 radius", ylabel="certified accuracy (%)")
         axes.legend(fontsize="x-small")
     figure.savefig(path, dpi=120, metadata={"Software": None})
-
-
-@app.command
-def soft(
-    models: list[Path],
-    /,
-    *,
-    data_dir: Path | None = None,
-    n: int = 4000,
-    skip: int = 100,
-    betas: tuple[float, ...] = (1, 2, 4, 8, 16, 32),
-) -> None:
-    """ACR by Hard-RS (Clopper–Pearson) and by Soft-RS (empirical Bernstein) at several β, all on the same noise.
-
-    Every bound is for the class ahead in that many votes of other noise, α = .001 (MACER, figure 4).
-    """
-    import torch
-
-    cells = []
-    for path in models:
-        module, _ = load_model(path)
-        module.eval()
-        sigma = read_recipe(path / "recipe.toml").plan.sigma
-        data = load("mnist", "test", data_dir)
-        noise, generator = NOISES["gaussian"](sigma), torch.Generator().manual_seed(0)
-        places = range(0, len(data), skip)
-        radii: dict[str, list[float]] = {}
-        for index in places:
-            x = torch.from_numpy(np.asarray(data.input(index), dtype=np.float32))
-            unit = torch.randn(100 + n, *x.shape, generator=generator)
-            with torch.inference_mode():
-                noisy = x + sigma * unit
-                scores = torch.cat([module(noisy[k : k + 512]) for k in range(0, len(noisy), 512)])
-            for name in ("hard", *(f"β = {beta:g}" for beta in betas)):
-                if name == "hard":
-                    shares = torch.nn.functional.one_hot(scores.argmax(1), scores.shape[1]).double()
-                else:
-                    shares = (float(name[4:]) * scores).double().softmax(1)
-                chosen = int(shares[:100].sum(0).argmax())
-                votes = shares[100:]
-                sums = [round(float(total) * SOFT_UNIT) for total in votes.sum(0)]
-                squares = [round(float(total) * SOFT_UNIT) for total in (votes * votes).sum(0)]
-                counts = tuple(torch.bincount(scores[100:].argmax(1), minlength=scores.shape[1]).tolist())
-                tally = Tally(Stream(0, index, Phase.ESTIMATION), 0, n, counts, tuple(sums), tuple(squares))
-                bounds = BOUNDS["clopper-pearson" if name == "hard" else "bernstein"](tally, chosen, 0.001)
-                right = chosen == data.labels[index] and bounds.lower > 0.5
-                radii.setdefault(name, []).append(noise.certificate.radius(bounds) if right else 0.0)
-        hard = np.array(radii["hard"])
-        for name, values in radii.items():
-            gain = np.array(values) - hard
-            told = "" if name == "hard" else f"{gain.mean():+.4f} ± {_error(gain):.4f}"
-            cells.append([f"{sigma:g}", name, f"{np.mean(values):.4f}", told])
-    print(f"{len(places)} inputs, n0 = 100, n = {n}\n")
-    print(markdown_table(["σ", "votes", "ACR", "difference from hard"], cells, text_columns={1}))
 
 
 if __name__ == "__main__":
