@@ -33,6 +33,7 @@ from smoothcert.runs.run import Run
 from smoothcert.runs.statement import Choice
 from smoothcert.smoothing.fits.fit import (
     Fit,
+    FitPoint,
     FitProgress,
     fit_into,
     pareto_front,
@@ -143,8 +144,6 @@ class _Certified:
 
     init: float
     run: Run
-    sub_epoch: int = 0
-    kept: bool = False
 
     @property
     def accuracy(self) -> float:
@@ -178,8 +177,9 @@ def _write(
     name = size.dataset.replace("fashion-mnist", "fashion")
     results.mkdir(parents=True, exist_ok=True)
     kept = set(pareto_front([(one.area, one.accuracy) for one in fitted]))
-    points = [_Certified(c.init, c.run, 1, k in kept) for k, c in enumerate(fitted)]
-    plot_clean_accuracy([(size.dataset, [*points, *constant])], results / f"nonuniform-{name}.png")
+    points = [FitPoint("", c.init, 1, c.area, c.accuracy, 0.0, k in kept) for k, c in enumerate(fitted)]
+    points += [FitPoint("", c.init, 0, c.area, c.accuracy, 0.0) for c in constant]
+    plot_clean_accuracy([(size.dataset, points)], results / f"nonuniform-{name}.png")
     middle = [c for c in fitted if c.accuracy >= fitted[0].accuracy - 0.05][-1:] or fitted[:1]
     beside = [*middle, *_around(constant, middle[0].accuracy)]
     plot_area([c.run for c in beside], results / f"nonuniform-{name}-area.png")

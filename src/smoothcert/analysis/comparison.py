@@ -13,24 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.evidence import (
-    at_most,
-    certain_radii,
-    check_complete,
-    planned_ceiling,
-    possible_radii,
-    printed_radii,
-    radius_ceiling,
-)
+from smoothcert.analysis import evidence, intervals
 from smoothcert.analysis.facts import spreads_a_total
-from smoothcert.analysis.intervals import (
-    all_digits,
-    difference_interval,
-    holm,
-    mcnemar,
-    mean_interval,
-    sign_flip_p_value,
-)
 from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
 from smoothcert.hints import command
@@ -114,12 +98,7 @@ class Comparison:
 
 
 def compare(
-    first: Run,
-    second: Run,
-    radii: Sequence[float],
-    *,
-    confidence: float = 0.95,
-    common: bool = False,
+    first: Run, second: Run, radii: Sequence[float], *, confidence: float = 0.95, common: bool = False
 ) -> Comparison:
     """Compare two runs at ``radii`` fixed in advance; ``common`` restricts them to the inputs they share.
 
@@ -130,7 +109,7 @@ def compare(
         raise InvalidValueError("a comparison needs at least one radius")
     radii = [check_not_negative("radius", radius) for radius in radii]
     for run in (first, second):
-        check_complete(run)
+        evidence.check_complete(run)
         if run.stateful:
             raise InvalidValueError(
                 f"{run.path} comes out of a region memory: its answers depend on one another, and no test or interval "
@@ -160,7 +139,7 @@ def compare(
             *(
                 f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
                 for run in (first, second)
-                if (printed := printed_radii(run)) is not None
+                if (printed := evidence.printed_radii(run)) is not None
             ),
             *_plan_notes(first, second),
             *_region_notes(first, second),
@@ -174,7 +153,7 @@ def planned_radii(*runs: Run) -> list[float] | None:
     They are the multiples of 0.25 that the larger ceiling allows where those are 4 to 12, else of 0.25 halved or
     doubled as often as it takes. None where a plan isn't known.
     """
-    ceilings = [planned_ceiling(run.manifest.plan) for run in runs]
+    ceilings = [evidence.planned_ceiling(run.manifest.plan) for run in runs]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     if len(known) < len(runs) or max(known) <= 0:
         return None
@@ -195,10 +174,10 @@ def in_words(comparison: Comparison, level: float = 0.05) -> str:
     for better, worse, sign in ((second, first, 1), (first, second, -1)):
         shown = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
         if shown:
-            where = ", ".join(all_digits(c.radius) for c in shown)
+            where = ", ".join(intervals.all_digits(c.radius) for c in shown)
             parts.append(f"{better} certifies more inputs than {worse} at {norm} radius {where}")
     if parts:
-        undecided = [all_digits(c.radius) for c in comparison.radii if c.p_holm > level]
+        undecided = [intervals.all_digits(c.radius) for c in comparison.radii if c.p_holm > level]
         rest = f"; at {', '.join(undecided)} no difference was shown" if undecided else ""
         text = f"{' and '.join(parts)} (chance of any such finding without a difference: at most {level:g}){rest}."
     else:
@@ -233,24 +212,12 @@ def _compare_radii(
     rows = []
     for radius in radii:
         in_first, in_second = first >= radius, second >= radius
-        first_alone, second_alone = int((in_first & ~in_second).sum()), int((in_second & ~in_first).sum())
-        low, high = difference_interval(first_alone, second_alone, total, level)
-        p_value = mcnemar(first_alone, second_alone)
-        rows.append(
-            RadiusComparison(
-                float(radius),
-                float(in_first.mean()),
-                float(in_second.mean()),
-                first_alone,
-                second_alone,
-                (second_alone - first_alone) / total,
-                low,
-                high,
-                p_value,
-                p_value,
-            )
-        )
-    corrected = holm([row.p_value for row in rows])
+        alone = int((in_first & ~in_second).sum()), int((in_second & ~in_first).sum())
+        p_value, accuracy = intervals.mcnemar(*alone), (float(in_first.mean()), float(in_second.mean()))
+        low, high = intervals.difference_interval(*alone, total, level)
+        change = (alone[1] - alone[0]) / total
+        rows.append(RadiusComparison(float(radius), *accuracy, *alone, change, low, high, p_value, p_value))
+    corrected = intervals.holm([row.p_value for row in rows])
     return tuple(replace(row, p_holm=p) for row, p in zip(rows, corrected))
 
 
@@ -261,35 +228,32 @@ def _compare_acr(
     differences = second_radii - first_radii
     low = high = None
     if ceilings[0] is not None and ceilings[1] is not None:
-        least, most = -at_most(ceilings[0]), at_most(ceilings[1])
+        least, most = -evidence.at_most(ceilings[0]), evidence.at_most(ceilings[1])
         doubt = _doubts(first) + _doubts(second)
-        low = mean_interval(np.maximum(differences - doubt, least), least, most, confidence)[0]
-        high = mean_interval(np.minimum(differences + doubt, most), least, most, confidence)[1]
+        low = intervals.mean_interval(np.maximum(differences - doubt, least), least, most, confidence)[0]
+        high = intervals.mean_interval(np.minimum(differences + doubt, most), least, most, confidence)[1]
+    alike = np.abs(differences) <= _ROUNDING * np.maximum(first_radii, second_radii)
     return AcrComparison(
         float(first_radii.mean()),
         float(second_radii.mean()),
         float(differences.mean()),
         low,
         high,
-        sign_flip_p_value(
-            np.where(
-                np.abs(differences) <= _ROUNDING * np.maximum(first_radii, second_radii), 0.0, differences
-            )
-        ),
+        intervals.sign_flip_p_value(np.where(alike, 0.0, differences)),
     )
 
 
 def _known_ceiling(run: Run) -> float | None:
     """The plan's ceiling; None where inputs have σ of their own or a log has radii that its plan can't give."""
-    ceiling = radius_ceiling(run)
-    if ceiling is None or (certain_radii(run) > at_most(ceiling)).any():
+    ceiling = evidence.radius_ceiling(run)
+    if ceiling is None or (evidence.certain_radii(run) > evidence.at_most(ceiling)).any():
         return None
     return ceiling
 
 
 def _doubts(run: Run) -> NDArray[np.float64]:
     """How far each input's share of the ACR may be from the certified one: half a unit of what a log prints."""
-    return np.where(run.records.correct, possible_radii(run) - run.records.radius, 0.0)
+    return np.where(run.records.correct, evidence.possible_radii(run) - run.records.radius, 0.0)
 
 
 def _counted(run: Run) -> NDArray[np.float64]:
@@ -303,9 +267,7 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
     if first_indices == second_indices:
         return first, second, []
     if not shared:
-        raise InvalidValueError(
-            f"{first.path} and {second.path} have no input in common; certify the same inputs"
-        )
+        raise InvalidValueError(f"{first.path} and {second.path} share no input; certify the same inputs")
     if not common:
         raise InvalidValueError(
             f"{first.path} certifies {len(first_indices)} inputs and {second.path} {len(second_indices)}, of which "
@@ -315,9 +277,7 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
         replace(run, records=run.records.take(np.isin(run.records.index, list(shared))))
         for run in (first, second)
     )
-    note = (
-        f"compared on the {len(shared)} inputs in common, of {len(first_indices)} and {len(second_indices)}"
-    )
+    note = f"compared on the {len(shared)} shared inputs, of {len(first_indices)} and {len(second_indices)}"
     return one, other, [note]
 
 
@@ -378,6 +338,6 @@ def _chooser(stated: Mapping[str, Any]) -> str:
     if "constant" in stated:
         return f"constant:{stated['constant']}"
     named = (
-        f"{stated.get('name')} (σ {stated.get('sigma')}, n ≤ {stated.get('n')}, {stated.get('sha256')!s:.8}…)"
+        f"{stated.get('name')} (σ {stated.get('sigma')}, n ≤ {stated.get('n')}, {stated.get('sha256')!s:.8})"
     )
     return shown_name(named)

@@ -16,17 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from smoothcert.analysis.evidence import (
-    at_most,
-    certain_count,
-    certain_radii,
-    check_complete,
-    check_plan_allows,
-    check_unseen,
-    possible_radii,
-    radii_of_inputs,
-    radius_ceiling,
-)
+from smoothcert.analysis import evidence
 from smoothcert.analysis.facts import spreads_a_total
 from smoothcert.bounds.fixed import clopper_pearson_lower, clopper_pearson_upper, top_two_p_value
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
@@ -141,7 +131,7 @@ def robust_radius_lower_bound(run: Run, rho: float, ceiling: float | None = None
     themselves: where those lie off the grid of the noise, less than is certified around their grid points.
     """
     ceiling = _counted_radii(run, ceiling)[2]
-    counted = np.where(run.records.correct, radii_of_inputs(run), 0.0)
+    counted = np.where(run.records.correct, evidence.radii_of_inputs(run), 0.0)
     return max(0.0, down(mean_lower_bound(counted, ceiling, rho) - up(_alpha(run) * ceiling)))
 
 
@@ -159,7 +149,7 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     check_count("among", among)
     _check_can_speak(run)
     rho = down((1.0 - confidence) / among)
-    share = population_lower_bound(certain_count(run, radius), len(run.records), _alpha(run), rho)
+    share = population_lower_bound(evidence.certain_count(run, radius), len(run.records), _alpha(run), rho)
     norm = norm_name(run.norm)
     frozen = " by the classifier frozen at their own σ" if run.manifest.subject == "frozen sigma" else ""
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
@@ -193,15 +183,11 @@ def difference_interval(
     check_count("total", total)
     differing = only_first + only_second
     if min(only_first, only_second) < 0 or differing > total:
-        raise InvalidValueError(
-            f"counts must not be negative nor exceed {total} together, got {only_first} and {only_second}"
-        )
+        raise InvalidValueError(f"counts must be 0 to {total} together, got {only_first} and {only_second}")
     failures = 1.0 - confidence
     tail = down(failures * _DISAGREEMENT_SHARE / 2)
-    rarely, often = (
-        clopper_pearson_lower(differing, total, tail),
-        clopper_pearson_upper(differing, total, tail),
-    )
+    rarely = clopper_pearson_lower(differing, total, tail)
+    often = clopper_pearson_upper(differing, total, tail)
     least, most = 0.0, 1.0
     if differing:
         tail = down(failures * (1.0 - _DISAGREEMENT_SHARE) / 2)
@@ -308,38 +294,32 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     _check_can_speak(run)
     if ceiling is None:
         several = run.manifest.plan.sigma_levels is None and len(np.unique(run.records.sigma)) > 1
+        fault = "doesn't state its noise, bound, n and alpha, so the range of its radii is unknown"
         if run.manifest.subject == "frozen sigma" or several:
-            raise RunError.of(
-                run.path,
-                "certifies inputs with σ of their own, so no ceiling follows from its plan",
-                "; give ceiling=, the largest radius it could have certified",
-            )
-        ceiling = radius_ceiling(run)
+            fault = "certifies inputs with σ of their own, so no ceiling follows from its plan"
+        elif (known := evidence.radius_ceiling(run)) is not None:
+            ceiling = evidence.at_most(known)
         if ceiling is None:
-            raise RunError.of(
-                run.path,
-                "doesn't state its noise, bound, n and alpha, so the range of its radii is unknown",
-                "; give ceiling=, the largest radius it could have certified",
-            )
-        ceiling = at_most(ceiling)
+            remedy = "; give ceiling=, the largest radius it could have certified"
+            raise RunError.of(run.path, fault, remedy)
     correct = run.records.correct
-    least = certain_radii(run)
+    least = evidence.certain_radii(run)
     # What a log prints above the ceiling was rounded up; what is certainly above it contradicts the ceiling.
-    most = np.maximum(least, np.minimum(possible_radii(run), ceiling))
+    most = np.maximum(least, np.minimum(evidence.possible_radii(run), ceiling))
     return np.where(correct, least, 0.0), np.where(correct, most, 0.0), ceiling
 
 
 def _check_can_speak(run: Run) -> None:
     """Refuse a run from which nothing follows for inputs that weren't asked about."""
-    check_complete(run)
-    check_unseen(run)
+    evidence.check_complete(run)
+    evidence.check_unseen(run)
     if run.stateful:
         raise RunError.of(
             run.path,
             "comes out of a region memory, whose answers depend on one another and on their order",
             ": nothing follows from them for other inputs. Look at the run it was made from",
         )
-    check_plan_allows(run)
+    evidence.check_plan_allows(run)
 
 
 def _alpha(run: Run) -> float:

@@ -73,10 +73,7 @@ class RunFacts:
         """What the run states, with these figures."""
         plan = run.manifest.plan
         facts = {
-            "sigma": plan.sigma,
-            "bound": plan.bound,
-            "n": plan.n,
-            "alpha": plan.alpha,
+            **{name: plan.value(name) for name in ("sigma", "bound", "n", "alpha")},
             "norm": run.norm,
             "inputs": len(run.records),
             "most_votes": most_votes(plan) if stops_of(plan) else None,
@@ -161,9 +158,7 @@ def check_same_labels(runs: Sequence[Run]) -> None:
             if label != first:
                 name = dataset_of(run)
                 unnamed = name is None or dataset_of(where) is None
-                remedy = (
-                    ", or import logs with --dataset NAME" if unnamed else f", for both are called {name}"
-                )
+                remedy = ", or import logs with --dataset NAME" if unnamed else f", both are called {name}"
                 raise InvalidValueError(
                     f"input {index} has label {first} in {where.path} and {label} in {run.path}: they are of different "
                     f"data sets; take runs of one{remedy}"
@@ -329,9 +324,7 @@ def step_curve(certified: Curve, inputs: int, start: float) -> tuple[Curve, Curv
 
 def pointwise_band(accuracy: Curve, inputs: int) -> tuple[Curve, Curve]:
     """95 % Clopper–Pearson limits of each value; they hold for one radius looked at, not for the whole curve."""
-    low, high = zip(
-        *(rate_interval(count, inputs) for count in np.rint(accuracy * inputs).astype(int).tolist())
-    )
+    low, high = zip(*(rate_interval(round(count), inputs) for count in (accuracy * inputs).tolist()))
     return np.array(low), np.array(high)
 
 

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.facts import (
-    alpha_of_class,
-    chooser_of,
-    levels_of,
-    record_votes,
-    stops_of,
-    votes_used,
-)
+from smoothcert.analysis import facts
 from smoothcert.analysis.metrics import (
     RunSummary,
     Runtime,
@@ -84,7 +77,7 @@ def level_evidence(run: Run) -> list[LevelEvidence] | None:
 
     RunError where one is missing: figures of the others alone would be others.
     """
-    if levels_of(run) is None:
+    if facts.levels_of(run) is None:
         return None
     evidence = read_evidence(run.path)
     for index in run.records.index.tolist():
@@ -109,23 +102,21 @@ def decided_levels(run: Run) -> list[LevelEvidence] | None:
 
 def used_json(run: Run) -> dict[str, Any]:
     """What votes and levels came to, as far as there is something to say."""
-    used = {"votes": votes_used(run), "levels": levels_used(run)}
+    used = {"votes": facts.votes_used(run), "levels": levels_used(run)}
     return {name: asdict(part) for name, part in used.items() if part is not None}
 
 
 def levels_used(run: Run) -> LevelsUsed | None:
     """What the levels of a run came to; None where it has none, or no record yet."""
-    evidence, sigmas, chooser = decided_levels(run), levels_of(run), chooser_of(run)
+    evidence, sigmas, chooser = decided_levels(run), facts.levels_of(run), facts.chooser_of(run)
     if not evidence or sigmas is None or chooser is None:
         return None
     plan = run.manifest.plan
-    budget = budget_among(stops_of(plan))
+    budget = budget_among(facts.stops_of(plan))
     homes = Counter(levels.home for levels in evidence)
     certified = (levels.limit for levels, radius in zip(evidence, run.records.radius.tolist()) if radius > 0)
-    at_home = sum(record_votes(record, budget) for record in run.records)
-    choosing = sum(
-        tally.n for levels in evidence for tally in (levels.chosen, levels.chooser) if tally is not None
-    )
+    at_home = sum(facts.record_votes(record, budget) for record in run.records)
+    choosing = sum(tally.n for one in evidence for tally in (one.chosen, one.chooser) if tally is not None)
     elsewhere = sum(vote.selection.n + vote.estimation.n for levels in evidence for vote in levels.votes[1:])
     votes = {"of the chooser": choosing, "at an input's own level": at_home, "at other levels": elsewhere}
     each = plan.known(PlanStatement.n0) + plan.known(PlanStatement.n)
@@ -223,18 +214,12 @@ def by_class(records: Rows, radii: Sequence[float]) -> tuple[ClassResult, ...]:
     undecided = np.bincount(labels[abstained], minlength=size)
     asked = np.maximum(np.asarray(radii, dtype=np.float64), 0.0)  # −1 marks what doesn't count at any radius
     certified = [np.bincount(labels[counted >= r], minlength=size) for r in asked]
-    return tuple(
-        ClassResult(
-            label,
-            int(count),
-            tuple(float(at[label] / count) for at in certified),
-            float(sums[label] / count),
-            float(undecided[label] / count),
-        )
-        if count
-        else ClassResult(label, 0, None, None, None)
-        for label, count in enumerate(inputs)
-    )
+    results = []
+    for label, count in enumerate(inputs.tolist()):
+        shares = [float(of[label] / count) if count else None for of in (sums, undecided)]
+        accuracy = tuple(float(at[label] / count) for at in certified) if count else None
+        results.append(ClassResult(label, count, accuracy, *shares))
+    return tuple(results)
 
 
 def top_class(run: Run) -> TopClass | None:
@@ -265,7 +250,7 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     plan, votes = run.manifest.plan, _estimation_votes(run.records)
     if votes is None or plan.bound is None or plan.alpha is None:
         return None
-    rule, alpha = BOUNDS[plan.bound], alpha_of_class(plan)
+    rule, alpha = BOUNDS[plan.bound], facts.alpha_of_class(plan)
     return np.array([rule(tally, chosen, alpha).lower if tally.n else 0.0 for tally, chosen in votes])
 
 

@@ -8,19 +8,11 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from smoothcert.analysis import metrics
 from smoothcert.analysis.facts import chooser_of, dataset_of, levels_of, search_of, sigma_per
-from smoothcert.analysis.metrics import (
-    RunFacts,
-    check_same_indices,
-    check_same_labels,
-    check_same_norm,
-    counted_radii,
-    summarise,
-)
 from smoothcert.analysis.trained import training_difference, training_seed
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import shown_name
@@ -63,20 +55,17 @@ def reason_not_to_average(runs: Sequence[Run]) -> str | None:
             return f"{first.path} and {run.path} are on different data"
         if not np.array_equal(run.records.index, first.records.index):
             return f"{first.path} and {run.path} certify different inputs"
-        # An imported log knows no model: the same results twice would be the same model twice.
-        digest = run.manifest.model.sha256 or _results_digest(run)
-        if digest is not None and digest in models:
+        # An imported log knows no model: the same answers and radii twice would be the same model twice, whatever
+        # the log's times and order.
+        digest = run.manifest.model.sha256
+        if digest is None:
+            order = np.argsort(run.records.index)
+            columns = (run.records.index, run.records.predicted, run.records.radius)
+            digest = hashlib.sha256(b"".join(column[order].tobytes() for column in columns)).hexdigest()
+        if digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
-        if digest is not None:
-            models[digest] = run
+        models[digest] = run
     return None
-
-
-def _results_digest(run: Run) -> str:
-    """Of answers and radii alone, whatever the log's times, compression and order."""
-    order = np.argsort(run.records.index)
-    columns = (run.records.index, run.records.predicted, run.records.radius)
-    return hashlib.sha256(b"".join(column[order].tobytes() for column in columns)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSummary(RunFacts):
+class SeedSummary(metrics.RunFacts):
     """One row of a table over seeds; ``accuracy`` holds the certified accuracy (0 to 1) at each radius."""
 
     method: str
@@ -115,7 +104,7 @@ class SeedSummary(RunFacts):
 
 def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
     """The group's figures; runs on different inputs or under different plans don't average."""
-    summaries = [summarise(run, radii) for run in group.runs]
+    summaries = [metrics.summarise(run, radii) for run in group.runs]
     first = summaries[0]
     for summary, run in zip(summaries, group.runs):
         for field in ("sigma", "bound", "n", "alpha", "norm", "inputs"):
@@ -169,18 +158,13 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
     seeds = [run.manifest.plan.seed for run in runs] if None in trained else trained
     if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
         return False
-    plans = [_essential(run) for run in runs]
+    plans = []
+    for run in runs:  # choosers, as models, are others for other seeds
+        plan = {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL}
+        if (chooser := run.manifest.plan.chooser) is not None:
+            plan["chooser"] = {n: v for n, v in chooser.items() if n not in {*INCIDENTAL, "sha256"}}
+        plans.append(plan)
     return all(plan == plans[0] for plan in plans)
-
-
-def _essential(run: Run) -> dict[str, Any]:
-    """The plan without what is incidental; choosers, as models, are others for other seeds."""
-    plan = {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL}
-    if (chooser := run.manifest.plan.chooser) is not None:
-        plan["chooser"] = {
-            name: value for name, value in chooser.items() if name not in {*INCIDENTAL, "sha256"}
-        }
-    return plan
 
 
 def check_same_inputs(runs: Sequence[Run]) -> None:
@@ -195,7 +179,7 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
                 f"{first.path} and {second.path} both name the data set {dataset_of(run)}, but its contents differ "
                 "(split or version); show them one at a time"
             )
-    check_same_labels(runs)
+    metrics.check_same_labels(runs)
 
 
 def check_one_protocol(runs: Sequence[Run]) -> None:
@@ -251,33 +235,29 @@ def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
     and the choice flatters, most of all the oracle's. That one is here because the papers' ACR of these tables lie
     above what any of their runs can have. Rejected where a method's runs are on different inputs.
     """
-    check_same_norm([(str(run.path), run.norm) for run in runs])
+    metrics.check_same_norm([(str(run.path), run.norm) for run in runs])
     check_one_dataset(runs)
     members: dict[str, list[Run]] = {}
     for run in runs:
         members.setdefault(method_of(run), []).append(run)
     rows = []
     for method, same in members.items():
-        check_same_indices(same)  # the best would be that of the easier ones
+        metrics.check_same_indices(same)  # the best would be that of the easier ones
         check_one_protocol(same)
-        summaries = [(summarise(run, radii), str(run.path)) for run in same]
+        of, paths = [metrics.summarise(run, radii) for run in same], [str(run.path) for run in same]
         inputs = len(same[0].records)
         rows.append(
             BestRow(
                 method,
                 len(same),
                 inputs,
-                max((summary.acr, path) for summary, path in summaries),
-                math.fsum(np.max([counted_radii(run.records) for run in same], axis=0)) / inputs,
-                tuple(
-                    max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))
-                ),
-                next((summary.dataset for summary, _ in summaries if summary.dataset is not None), None),
-                next((summary.split for summary, _ in summaries if summary.split is not None), None),
-                max(
-                    (summary.planned for summary, _ in summaries if summary.planned is not None), default=None
-                ),
-                all(summary.complete for summary, _ in summaries),
+                max(zip((summary.acr for summary in of), paths)),
+                math.fsum(np.max([metrics.counted_radii(run.records) for run in same], axis=0)) / inputs,
+                tuple(max(zip(column, paths)) for column in zip(*(summary.accuracy for summary in of))),
+                next((summary.dataset for summary in of if summary.dataset is not None), None),
+                next((summary.split for summary in of if summary.split is not None), None),
+                max((summary.planned for summary in of if summary.planned is not None), default=None),
+                all(summary.complete for summary in of),
             )
         )
     return rows

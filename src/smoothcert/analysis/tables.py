@@ -87,9 +87,7 @@ def render(table: Table, format: str) -> str:
 
 def _markdown(table: Table) -> str:
     text = {k for k, name in enumerate(table.columns) if name in _TEXT_COLUMNS}
-    sections = (
-        (section.note, [row for group in section.groups for row in group]) for section in table.sections
-    )
+    sections = ((each.note, [row for group in each.groups for row in group]) for each in table.sections)
     return "\n".join(f"{note}\n\n{markdown_table(table.columns, rows, text)}" for note, rows in sections)
 
 
@@ -198,12 +196,10 @@ def parse_radii(text: str) -> list[str]:
         value = float(radius) if _DECIMAL.fullmatch(radius) else math.nan
         if not (math.isfinite(value) and value >= 0):
             raise InvalidValueError(
-                f"radii must be numbers of at least 0 with commas between them, got {radius!r} in {text!r}"
+                f"radii must be numbers ≥ 0 with commas between, got {radius!r} in {text!r}"
             )
         if value in seen:
-            raise InvalidValueError(
-                f"radius {radius} is given twice in {text!r} (as {seen[value]}); leave one out"
-            )
+            raise InvalidValueError(f"radius {radius} is twice in {text!r} (as {seen[value]}); leave one out")
         seen[value] = radius
     return radii
 

@@ -96,7 +96,7 @@ def test_the_envelope_is_the_best_at_each_radius_and_of_runs_of_one_label(tmp_pa
         drawn.append([radii.tolist(), accuracy.tolist()])
         return draw_steps(axes, radii, accuracy, *more, **style)
 
-    monkeypatch.setattr("smoothcert.analysis.plots.curves.draw_steps", noted)
+    monkeypatch.setattr("smoothcert.analysis.plots.drawing.draw_steps", noted)
     plot_envelope(runs, tmp_path / "a.svg")
     assert drawn == [[[0.0, 0.3, 0.9], [1.0, 0.5, 0.0]], [[0.0, 0.5], [1.0, 0.0]]]
     drawn.clear()

@@ -17,7 +17,6 @@ from smoothcert.analysis.trained import SECONDS, stated_training, training_diffe
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs.run import Run
-from smoothcert.runs.statement import OriginStatement
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -49,7 +48,9 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
     differ, and nothing else of their training may. ``steps`` stands for ``sigma_search.steps`` and ``lam`` for
     ``training.objective.lam`` where that is the only field it can mean.
     """
-    over = _full_name(runs, over)
+    fields = {name for run in runs for name in _fields(run, _TRAINING)}
+    meant = [name for name in fields if name.endswith(f".{over}")]
+    over = meant[0] if over not in fields and len(meant) == 1 else over
     _check_only(runs, over)
     grouped: dict[str, dict[object, list[Run]]] = {}
     for run, name in zip(runs, _line_names(runs, over)):
@@ -60,9 +61,7 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
         _check_models(by_value, over)
         for value in values:
             _check_seeds(by_value[value], over, value)
-        acr = [
-            Spread.of([average_certified_radius(run.records) for run in by_value[value]]) for value in values
-        ]
+        acr = [Spread.of([average_certified_radius(r.records) for r in by_value[value]]) for value in values]
         lines.append(AblationLine(method, tuple(values), tuple(acr)))
     return lines
 
@@ -174,12 +173,6 @@ def _order(value: object) -> tuple[bool, float, str]:
     return not _is_number(value), float(str(value)) if _is_number(value) else 0.0, str(value)
 
 
-def _full_name(runs: Sequence[Run], over: str) -> str:
-    fields = {name for run in runs for name in _fields(run, _TRAINING)}
-    meant = [name for name in fields if name.endswith(f".{over}")]
-    return meant[0] if over not in fields and len(meant) == 1 else over
-
-
 def _fields(run: Run, over: str) -> dict[str, object]:
     """The fields of the run's plan, and those of its model's training where ``over`` is one."""
     plan = run.manifest.plan.as_json()
@@ -209,7 +202,7 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
             for name in sorted(varying)
         )
         raise InvalidValueError(
-            f"an ablation over {over!r} needs runs that are otherwise alike, but these differ in {seen}"
+            f"an ablation over {over!r} needs runs alike otherwise, these differ in {seen}"
         )
     values = {str(plan.get(over)) for plan in plans}
     if len(values) == 1:
@@ -226,9 +219,7 @@ def _line_names(runs: Sequence[Run], over: str) -> list[str]:
     seen: dict[str, set[str]] = {}
     for run, name in zip(runs, names):
         seen.setdefault(name, set()).add(str(_fields(run, over)[over]))
-    if all(len(values) > 1 for values in seen.values()) or any(
-        r.manifest.origin.has(OriginStatement.method) for r in runs
-    ):
+    if all(len(values) > 1 for values in seen.values()) or any(r.manifest.origin.method for r in runs):
         return names
     models = {run.manifest.model.name for run in runs}
     return [str(models.pop() or "runs") if len(models) == 1 else "runs"] * len(runs)
@@ -265,6 +256,4 @@ def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
             "(run import --method)"
         )
     if over != _SEED and (reason := reason_not_to_average(runs)) is not None:
-        raise InvalidValueError(
-            f"{reason}: only runs that differ in their seed alone can be averaged; leave one out"
-        )
+        raise InvalidValueError(f"{reason}: only runs that differ in seed alone are averaged; leave one out")

@@ -10,36 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smoothcert.analysis import metrics
 from smoothcert.analysis.evidence import is_sample, radius_ceiling
 from smoothcert.analysis.facts import dataset_of, levels_of, sigma_mark
-from smoothcert.analysis.metrics import (
-    Curve,
-    certified_accuracy_steps,
-    check_same_indices,
-    check_same_norm,
-    envelope_steps,
-    mean_curve,
-    pointwise_band,
-    step_curve,
-)
-from smoothcert.analysis.plots.drawing import (
-    COLOURS,
-    GREY,
-    INK,
-    LIMIT,
-    Style,
-    check_picture_path,
-    draw_steps,
-    new_sheet,
-)
-from smoothcert.analysis.plots.kinds import (
-    checked,
-    partial_inputs,
-    radius_label,
-    register,
-    run_labels,
-    told_apart,
-)
+from smoothcert.analysis.plots import drawing, kinds
 from smoothcert.analysis.seeds import SeedGroup, check_one_dataset, check_one_protocol, summarise_seeds
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.plain_text import norm_name
@@ -72,18 +46,16 @@ class DrawnCurve:
     """A curve with what stands beside and around it."""
 
     label: str
-    radii: Curve
-    accuracy: Curve
-    band: tuple[Curve, Curve] | None
+    radii: metrics.Curve
+    accuracy: metrics.Curve
+    band: tuple[metrics.Curve, metrics.Curve] | None
     ceiling: float | None
 
 
-@register(
+@kinds.register(
     "accuracy",
     "certified accuracy against radius, one curve per run",
-    options={
-        "band": "95 % confidence band over the test set, for each radius alone (default: for up to three runs)"
-    },
+    options={"band": "95 % confidence band over the test set, for each radius alone (default: up to 3 runs)"},
 )
 def plot_certified_accuracy(
     runs: Sequence[Run], out: Path, width: str = "page", band: bool | None = None
@@ -94,14 +66,14 @@ def plot_certified_accuracy(
     95 % Clopper–Pearson limits over the test set at each radius (default: for up to three runs); a run whose inputs
     depend on one another, or aren't all done, gets none, since none would hold.
     """
-    check_picture_path(out)
-    summaries = checked(runs)
+    drawing.check_picture_path(out)
+    summaries = kinds.checked(runs)
     banded = len(runs) <= _MOST_BANDS if band is None else band
-    heading, labels = run_labels(runs, summaries)
+    heading, labels = kinds.run_labels(runs, summaries)
     curves = []
     for run, label in zip(runs, labels):
-        radii, accuracy = certified_accuracy_steps(run.records)
-        limits = pointwise_band(accuracy, len(run.records)) if banded and is_sample(run) else None
+        radii, accuracy = metrics.certified_accuracy_steps(run.records)
+        limits = metrics.pointwise_band(accuracy, len(run.records)) if banded and is_sample(run) else None
         curves.append(DrawnCurve(label, radii, accuracy, limits, radius_ceiling(run)))
     words = _BAND + ("" if all(map(is_sample, runs)) else _SOME_BANDS)
     draw_curves(curves, summaries[0].norm, out, width, words, heading)
@@ -109,16 +81,16 @@ def plot_certified_accuracy(
 
 def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page") -> None:
     """Draw each group's mean certified accuracy against the radius, in a band of one standard deviation."""
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     if not groups:
         raise InvalidValueError("a plot needs at least one group of runs, got none")
     summaries = [summarise_seeds(group, [0.0]) for group in groups]
-    check_same_norm([(summary.method, summary.norm) for summary in summaries])
+    metrics.check_same_norm([(summary.method, summary.norm) for summary in summaries])
     curves = []
-    for group, summary, data in zip(groups, summaries, told_apart(summaries)):
+    for group, summary, data in zip(groups, summaries, kinds.told_apart(summaries)):
         on = "" if data is None else f"{data}, "
         label = f"{group.method}  ({on}σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
-        radii, mean, spread = mean_curve(group.runs)
+        radii, mean, spread = metrics.mean_curve(group.runs)
         band = (mean - spread, mean + spread) if summary.seeds > 1 else None
         curves.append(DrawnCurve(label, radii, mean, band, radius_ceiling(group.runs[0])))
     draw_curves(curves, summaries[0].norm, out, width, _SEED_BAND)
@@ -136,91 +108,91 @@ def draw_curves(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    with new_sheet(out, width) as sheet:
+    with drawing.new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
         entries: list[tuple[Artist, str]] = []
         for k, curve in enumerate(curves):
-            colour = COLOURS[k % len(COLOURS)]
+            colour = drawing.COLOURS[k % len(drawing.COLOURS)]
             if curve.band is not None:
                 low, high = (np.clip(100 * limit, 0.0, 100.0) for limit in curve.band)
                 axes.fill_between(curve.radii, low, high, step="post", color=colour, alpha=0.2, lw=0)
             if curve.ceiling is not None:
-                axes.axvline(curve.ceiling, zorder=1, **LIMIT | {"color": colour})
-            entries.append((draw_steps(axes, curve.radii, curve.accuracy, k), curve.label))
+                axes.axvline(curve.ceiling, zorder=1, **drawing.LIMIT | {"color": colour})
+            entries.append((drawing.draw_steps(axes, curve.radii, curve.accuracy, k), curve.label))
         if any(curve.band is not None for curve in curves):
-            entries.append((Patch(facecolor=GREY, alpha=0.3, linewidth=0), band_words))
+            entries.append((Patch(facecolor=drawing.GREY, alpha=0.3, linewidth=0), band_words))
         if any(curve.ceiling is not None for curve in curves):
-            entries.append((Line2D([], [], **LIMIT), _CEILING))
+            entries.append((Line2D([], [], **drawing.LIMIT), _CEILING))
         _set_radii(axes, norm, max(max(float(curve.radii[-1]), curve.ceiling or 0.0) for curve in curves))
         sheet.add_legend(entries, heading)
 
 
-@register("envelope", "the best run at each radius, over the runs; runs of one label share an envelope")
+@kinds.register("envelope", "the best run at each radius, over the runs; runs of one label share an envelope")
 def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw the highest certified accuracy of any run at each radius, over the runs themselves.
 
     Where several runs are called the same (``--labels``), each name gets an envelope of its own, without its runs.
     """
-    check_picture_path(out)
-    summaries = checked(runs)
+    drawing.check_picture_path(out)
+    summaries = kinds.checked(runs)
     check_one_dataset(runs)
-    check_same_indices(runs)
+    metrics.check_same_indices(runs)
     check_one_protocol(runs)
     if groups := _of_one_label(runs):
         heading: str | None = "envelopes, chosen on these inputs"
         labels = [f"{name}  (the best of {len(same)} at each radius)" for name, same in groups.items()]
-        curves = [envelope_steps(same) for same in groups.values()]
+        curves = [metrics.envelope_steps(same) for same in groups.values()]
     else:
-        heading, labels = run_labels(runs, summaries)
-        curves = [certified_accuracy_steps(run.records) for run in runs]
-    with new_sheet(out, width) as sheet:
+        heading, labels = kinds.run_labels(runs, summaries)
+        curves = [metrics.certified_accuracy_steps(run.records) for run in runs]
+    with drawing.new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
         thin = 1.0 if groups else 0.55
         entries: list[tuple[Artist, str]] = [
-            (draw_steps(axes, *curve, k, linewidth=thin * sheet.size.line), label)
+            (drawing.draw_steps(axes, *curve, k, linewidth=thin * sheet.size.line), label)
             for k, (curve, label) in enumerate(zip(curves, labels))
         ]
         if not groups:
-            radii, best = envelope_steps(runs)
+            radii, best = metrics.envelope_steps(runs)
             # Pale and broad behind the runs: a line on top would hide which of them it is.
-            broad: Style = {"color": INK, "alpha": 0.28, "linewidth": 4 * sheet.size.line, "zorder": 1.5}
-            (handle,) = axes.step(radii, 100 * best, where="post", **broad)
+            broad: drawing.Style = {"color": drawing.INK, "alpha": 0.28, "zorder": 1.5}
+            (handle,) = axes.step(radii, 100 * best, where="post", lw=4 * sheet.size.line, **broad)
             words = f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs"
             entries.insert(0, (handle, words))
         _set_radii(axes, summaries[0].norm, max(float(radii[-1]) for radii, _ in curves))
         sheet.add_legend(entries, heading)
 
 
-@register(
+@kinds.register(
     "area",
     "certified accuracy against the size of the certified region",
     options={"dimension": "how many numbers an input has (default: from the name of the data set)"},
 )
 def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: int | None = None) -> None:
     """Draw certified accuracy against certified area; the upper axis has the radius of the ball of that volume."""
-    check_picture_path(out)
-    summaries = checked(runs)
+    drawing.check_picture_path(out)
+    summaries = kinds.checked(runs)
     check_one_dataset(runs)
     dimension = input_dimension(runs, dimension)
     areas = [certified_areas(run, dimension) for run in runs]
-    largest = [float(sizes[-1]) for sizes in areas if sizes.size]
-    if not largest:
-        raise InvalidValueError(
-            "no run certified a right answer with a radius above 0: there is no volume to draw"
-        )
-    right = max(largest)
-    left = right - dimension * math.log(_SPAN)
-    with new_sheet(out, width) as sheet:
+    largest = max((float(sizes[-1]) for sizes in areas if sizes.size), default=None)
+    if largest is None:
+        raise InvalidValueError("no run certified a right answer beyond radius 0: there is no volume to draw")
+    left = largest - dimension * math.log(_SPAN)
+    low, high = math.exp(left / dimension), math.exp(largest / dimension)
+    with drawing.new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
         entries = []
         for k, (run, sizes) in enumerate(zip(runs, areas)):
             start = min(left, float(sizes[0])) if sizes.size else left
-            steps = step_curve(sizes, len(run.records), start)
-            entries.append((draw_steps(axes, *steps, k), _area_label(run, sizes)))
-        axes.set_xlim(left, right + 0.02 * (right - left))
+            steps = metrics.step_curve(sizes, len(run.records), start)
+            entries.append((drawing.draw_steps(axes, *steps, k), _area_label(run, sizes)))
+        axes.set_xlim(left, largest + 0.02 * (largest - left))
         axes.set_xlabel(f"certified area: Σ ln of the region's {dimension} semi-axes")
         above = axes.secondary_xaxis("top")
-        radii = _radius_ticks(math.exp(left / dimension), math.exp(right / dimension))
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        every = (round(factor * 10.0**power, 12) for power in powers for factor in _TOP_TICKS)
+        radii = [radius for radius in every if low <= radius <= high]
         above.set_xticks([dimension * math.log(r) for r in radii], [f"{r:g}" for r in radii])
         above.set_xlabel(f"radius of the {norm_name(summaries[0].norm)} ball of the same volume")
         sheet.add_legend(entries)
@@ -244,7 +216,7 @@ def input_dimension(runs: Sequence[Run], given: int | None = None) -> int:
     )
 
 
-def certified_areas(run: Run, dimension: int) -> Curve:
+def certified_areas(run: Run, dimension: int) -> metrics.Curve:
     """Σ ln a_i of each right answer's certified region, ascending: D ln r, r the radius of the ball of that volume.
 
     Answers with nothing certified have none. The log-volume is this plus a constant of dimension and norm.
@@ -263,23 +235,16 @@ def _of_one_label(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
 
 
 def _set_radii(axes: Axes, norm: str, reach: float) -> None:
-    axes.set_xlim(0.0, 1.04 * reach if reach > 0 else 1.0)
-    axes.set_xlabel(radius_label(norm))
+    axes.set(xlim=(0.0, 1.04 * reach if reach > 0 else 1.0), xlabel=kinds.radius_label(norm))
 
 
-def _area_label(run: Run, areas: Curve) -> str:
+def _area_label(run: Run, areas: metrics.Curve) -> str:
     """Name, σ, and the mean area of what was certified; not the ACR, which is about radii."""
     sigma, least = run.manifest.plan.sigma, run.manifest.plan.least_sigma
     parts = [
         None if sigma is None else f"σ = {sigma:.3g}{sigma_mark(None, None, levels_of(run))}",
         "geometric mean" if least is not None and least != sigma else None,
         f"mean area {areas.mean():.1f}" if areas.size else "nothing certified",
-        partial_inputs(run),
+        kinds.partial_inputs(run),
     ]
     return f"{run.name}  ({', '.join(part for part in parts if part)})"
-
-
-def _radius_ticks(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [factor * 10.0**power for power in powers for factor in _TOP_TICKS]
-    return [round(radius, 12) for radius in every if low <= radius <= high]

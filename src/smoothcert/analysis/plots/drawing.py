@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.extras import require
@@ -74,7 +74,7 @@ _STYLE: dict[Any, Any] = {
 # No dates in the files: the same records make the same bytes.
 _METADATA: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
 _LETTER = 0.55  # mean width of a letter, in type sizes
-_HANDLE = 3.5  # width of a legend's line with its gap, in type sizes
+_HANDLE = int(3.5 / _LETTER)  # letters that a legend's line with its gap is wide
 _POINT = 1 / 72
 _TOGETHER = re.compile(r"\S+ = \S+|ACR \S+|[0-9]+ %")
 _TITLE: ContextVar[str | None] = ContextVar("title", default=None)
@@ -133,9 +133,7 @@ def require_matplotlib() -> None:
 def check_picture_path(out: Path) -> None:
     """Refuse a picture that can't be drawn, or not in that type of file, before any work is done."""
     if out.suffix.lower() not in _METADATA:
-        raise InvalidValueError(
-            f"pictures are written as {', '.join(_METADATA)}, got {out.suffix or 'no suffix'!r} in {out}"
-        )
+        raise InvalidValueError(f"pictures are {', '.join(_METADATA)}, got {out.suffix or 'none'!r} in {out}")
     require_matplotlib()
 
 
@@ -163,8 +161,15 @@ def picture(out: Path, width: float, height: float, size: Size = SIZES["page"]) 
         figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)
         yield figure
-        if (title := _TITLE.get()) is not None:
-            _add_title(figure, title, 1.15 * size.font)
+        if (
+            title := _TITLE.get()
+        ) is not None:  # above everything that was drawn; the figure grows by its height
+            points = 1.15 * size.font
+            width, height = figure.get_size_inches()
+            lines = textwrap.wrap(title, max(8, int((width - 0.2) / (_LETTER * points * _POINT)))) or [""]
+            text = figure.suptitle("\n".join(lines), x=0.1 / width, ha="left", fontsize=points)
+            text.set_parse_math(False)
+            figure.set_figheight(height + 0.1 + 1.25 * len(lines) * points * _POINT)
         save_figure(figure, out, size.dpi)
 
 
@@ -173,15 +178,6 @@ def save_figure(figure: Figure, out: Path, dpi: int) -> None:
     suffix, buffer = out.suffix.lower(), io.BytesIO()
     figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=_METADATA[suffix])
     write_atomically(out, buffer.getvalue())
-
-
-def _add_title(figure: Figure, title: str, points: float) -> None:
-    """Above everything that was drawn; the figure grows by its height."""
-    width, height = figure.get_size_inches()
-    lines = textwrap.wrap(title, max(8, int((width - 0.2) / (_LETTER * points * _POINT)))) or [""]
-    text = figure.suptitle("\n".join(lines), x=0.1 / width, ha="left", fontsize=points)
-    text.set_parse_math(False)
-    figure.set_figheight(height + 0.1 + 1.25 * len(lines) * points * _POINT)
 
 
 @dataclass(frozen=True)
@@ -205,7 +201,7 @@ class Sheet:
             legend.remove()
         letters = size.letters(size.width - 0.2)
         half = letters // 2 - 1
-        fits = len(entries) > 4 and all(len(label) + _letters_of_handle() <= half for _, label in entries)
+        fits = len(entries) > 4 and all(len(label) + _HANDLE <= half for _, label in entries)
         legend = self._legend("outside lower left", entries, heading, letters, 2 if fits else 1)
         figure.set_figheight(figure.get_figheight() + _height(legend) + 0.16)
 
@@ -218,20 +214,14 @@ class Sheet:
         columns: int = 1,
     ) -> Legend:
         handles: list[Any] = [handle for handle, _ in entries]
-        title = heading and wrapped(heading, letters)
-        legend: Legend = self.figure.legend(
-            handles,
-            [str(k) for k in range(len(entries))],
-            loc=cast(Any, place),
-            ncols=columns,
-            title=title or "",
-            alignment="left",
-        )
+        title = wrapped(heading, letters) if heading else ""
+        places = [str(k) for k in range(len(entries))]
+        legend = self.figure.legend(handles, places, loc=place, ncols=columns, title=title, alignment="left")
         legend.get_title().set_parse_math(False)
         # Set afterwards and without mathematics: a legend drops names that begin with "_" and typesets "$".
         for text, (_, label) in zip(legend.get_texts(), entries):
             text.set_parse_math(False)
-            text.set_text(wrapped(label, letters // columns - _letters_of_handle()))
+            text.set_text(wrapped(label, letters // columns - _HANDLE))
         return legend
 
 
@@ -266,9 +256,7 @@ def draw_steps(
 ) -> Artist:
     """The k-th curve of a picture: a share (0 to 1) in percent, which holds from each size to the next."""
     (handle,) = axes.step(sizes, 100 * share, where="post", **line_style(k) | style)
-    axes.set_ylim(0.0, 101.5)
-    axes.set_yticks(range(0, 101, 20))
-    axes.set_ylabel("certified accuracy (%)")
+    axes.set(ylim=(0.0, 101.5), yticks=range(0, 101, 20), ylabel="certified accuracy (%)")
     return handle
 
 
@@ -279,11 +267,5 @@ def set_title(sheet: Sheet, axes: Axes, name: str, *about: str | None) -> None:
     axes.set_title(wrapped(text, letters), parse_math=False)
 
 
-def _letters_of_handle() -> int:
-    return int(_HANDLE / _LETTER)
-
-
 def _height(legend: Legend) -> float:
-    """In inches."""
-    figure = legend.figure
-    return float(legend.get_window_extent().height / figure.dpi)
+    return float(legend.get_window_extent().height / legend.figure.dpi)

@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.plots.drawing import (
-    BLUE,
-    GREY,
-    INK,
-    LIMIT,
-    PALE,
-    VERMILION,
-    Style,
-    check_picture_path,
-    line_style,
-    picture,
-)
+from smoothcert.analysis.plots import drawing
 from smoothcert.errors import InvalidValueError
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.records import Record
@@ -47,9 +36,9 @@ class _Mark:
     frame: str | None = None
 
 
-_CORRECT = _Mark("correct", BLUE)
-_WRONG = _Mark("wrong (label → answer)", VERMILION, frame="solid")
-_ABSTAINED = _Mark("abstained", GREY, opacity=0.45, frame="dashed")
+_CORRECT = _Mark("correct", drawing.BLUE)
+_WRONG = _Mark("wrong (label → answer)", drawing.VERMILION, frame="solid")
+_ABSTAINED = _Mark("abstained", drawing.GREY, opacity=0.45, frame="dashed")
 
 
 def plot_gallery(
@@ -61,7 +50,7 @@ def plot_gallery(
     its number (cut off, never rounded up) stand under each picture; wrong answers and abstentions are
     framed. Of more than 144 inputs, 144 evenly spaced ones are shown.
     """
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     images = as_images(pictures)
     _check_alike(images, records, class_names)
     from matplotlib.patches import Patch
@@ -76,13 +65,13 @@ def plot_gallery(
     tile, lines = (_SMALL_TILE, 1) if short else (_LARGE_TILE, 2)
     longest = max(record.radius for record in records)
     height = rows * (tile + lines * _LINE)
-    with picture(out, columns * tile, height + _HEADER) as figure:
+    with drawing.picture(out, columns * tile, height + _HEADER) as figure:
         header, gallery = figure.subfigures(2, 1, height_ratios=(_HEADER, height), squeeze=False)[:, 0]
         panels = gallery.subplots(rows, columns, squeeze=False).ravel()
         for axes in panels:
             axes.set_axis_off()
         for axes, k in zip(panels, shown):
-            _draw_tile(axes, images[k], records[k], class_names, longest, two_lines=not short)
+            _draw_tile(axes, images[k], records[k], class_names, longest, not short)
         left = 0.06 / (columns * tile)
         header.suptitle(title, x=left, y=0.86, ha="left", weight="bold", parse_math=False)
         which = "" if count == len(records) else f"{count} of {len(records)} inputs, evenly spaced. "
@@ -99,37 +88,36 @@ def plot_gallery(
             title=f"{which}Row by row from least to most robust. Bar and number: certified radius{scale}.",
             alignment="left",
         )
-        legend.get_title().set_color(GREY)
+        legend.get_title().set_color(drawing.GREY)
 
 
 def _draw_tile(
     axes: Axes,
-    image: NDArray[np.float64],
+    image: NDArray[Any],
     record: Record,
     class_names: Sequence[str],
     longest: float,
-    *,
     two_lines: bool,
 ) -> None:
     from matplotlib.patches import Rectangle
 
     mark = _mark(record)
     axes.imshow(image, cmap="gray", vmin=0, vmax=1, alpha=mark.opacity, interpolation="nearest")
-    of_tile: Style = {"transform": axes.transAxes, "clip_on": False}
+    of_tile: drawing.Style = {"transform": axes.transAxes, "clip_on": False}
     if mark.frame is not None:
-        edge: Style = {"edgecolor": mark.colour, "linewidth": 2, "linestyle": mark.frame}
+        edge: drawing.Style = {"edgecolor": mark.colour, "linewidth": 2, "linestyle": mark.frame}
         axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, **edge, **of_tile))
-    for share, colour in ((1.0, PALE), (record.radius / longest if longest else 0.0, mark.colour)):
+    for share, colour in ((1.0, drawing.PALE), (record.radius / longest if longest else 0.0, mark.colour)):
         axes.add_patch(Rectangle((0, -0.12), share, 0.06, color=colour, linewidth=0, **of_tile))
     names = _short(class_names[record.label])
     if mark is _WRONG:
         names += f" → {_short(class_names[record.predicted])}"
     certified = "abstains" if record.abstained else f"{decimal_down(record.radius, 2)}"
     # A class may be called "$x$".
-    style: Style = {"fontsize": _CAPTION_SIZE, "va": "top", "parse_math": False}
+    style: drawing.Style = {"fontsize": _CAPTION_SIZE, "va": "top", "parse_math": False}
     style |= {"transform": axes.transAxes, "weight": "bold" if mark is _WRONG else "normal"}
     # Not in the layout: a long name would widen its column.
-    axes.text(0, -0.17, names, color=INK if record.correct else mark.colour, in_layout=False, **style)
+    axes.text(0, -0.17, names, color=drawing.INK if record.correct else mark.colour, in_layout=False, **style)
     if two_lines:
         axes.text(0, -0.17, f"\n{certified}", color=mark.colour, **style)
     else:
@@ -153,9 +141,7 @@ def _check_alike(images: NDArray[Any], records: Sequence[Record], class_names: S
         )
     highest = max(max(record.label, record.predicted) for record in records)
     if highest >= len(class_names):
-        raise InvalidValueError(
-            f"class {highest} has no name: class_names has {len(class_names)}; give one for each class"
-        )
+        raise InvalidValueError(f"class {highest} has no name: class_names has {len(class_names)}; name all")
 
 
 def as_images(pictures: NDArray[Any]) -> NDArray[np.float64]:
@@ -166,9 +152,7 @@ def as_images(pictures: NDArray[Any]) -> NDArray[np.float64]:
     elif images.ndim == 4 and images.shape[1] == 3:
         images = np.moveaxis(images, 1, -1)
     elif images.ndim != 3:
-        raise InvalidValueError(
-            f"pictures must be N×H×W, N×1×H×W or N×3×H×W, got the shape {np.shape(pictures)}"
-        )
+        raise InvalidValueError(f"pictures must be N×H×W, N×1×H×W or N×3×H×W, got {np.shape(pictures)}")
     if not np.all((images >= 0) & (images <= 1)):
         raise InvalidValueError(
             f"pictures must have values from 0 to 1, got {np.min(images)} to {np.max(images)}; rescale them"
@@ -209,14 +193,14 @@ def plot_confidence_lines(
     if label_shares.ndim != 2 or not len(label_shares):
         raise InvalidValueError("no input is right without attack, so there is no line to draw")
     shown = ends[:MOST_ENDS]
-    dashed = line_style(1)["linestyle"]
-    with picture(out, _WIDTH, _HEIGHT + (_IMAGES if shown else 0.0)) as figure:
+    dashed = drawing.line_style(1)["linestyle"]
+    with drawing.picture(out, _WIDTH, _HEIGHT + (_IMAGES if shown else 0.0)) as figure:
         heights = (_HEIGHT, _IMAGES) if shown else (_HEIGHT,)
         curves, *below = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         left, right = curves.subplots(1, 2)
         for shares, colour, name in (
-            (label_shares, BLUE, "label"),
-            (rival_shares, VERMILION, "strongest rival"),
+            (label_shares, drawing.BLUE, "label"),
+            (rival_shares, drawing.VERMILION, "strongest rival"),
         ):
             style = {"color": colour, "linestyle": "-" if name == "label" else dashed}
             if each:
@@ -227,30 +211,21 @@ def plot_confidence_lines(
             low, middle, high = 100 * np.quantile(shares, [0.25, 0.5, 0.75], axis=0)
             left.fill_between(ratios, low, high, color=colour, alpha=0.18, lw=0)
             left.plot(ratios, middle, label=name, **style)
-        left.set_xlabel("mixing ratio: input 0, adversary 1")
-        left.set_ylabel("share of votes (%)")
+        left.set(xlabel="mixing ratio: input 0, adversary 1", ylabel="share of votes (%)")
         left.legend(loc="center right", title="each input" if each else "median and middle half")
-        models = [(turning, len(label_shares), INK, "-", "this model")]
+        models = [(turning, len(label_shares), drawing.INK, "-", "this model")]
         if before is not None:
-            models.insert(0, (*before, VERMILION, dashed, "before"))
+            models.insert(0, (*before, drawing.VERMILION, dashed, "before"))
         for turned, rows, colour, dashes, name in models:
-            counts = [0, *range(1, len(turned) + 1), len(turned)]
-            right.step(
-                [0.0, *sorted(turned), 1.0],
-                [100 * k / rows for k in counts],
-                where="post",
-                color=colour,
-                ls=dashes,
-                label=name,
-            )
+            grown = [100 * k / rows for k in (*range(len(turned) + 1), len(turned))]
+            places = [0.0, *sorted(turned), 1.0]
+            right.step(places, grown, where="post", color=colour, ls=dashes, label=name)
         if before is not None:
             right.legend(loc="lower right")
-        right.axvline(0.5, **LIMIT)
-        right.set_xlabel("equal-confidence mixing ratio")
-        right.set_ylabel("inputs that have turned (%)")
+        right.axvline(0.5, **drawing.LIMIT)
+        right.set(xlabel="equal-confidence mixing ratio", ylabel="inputs that have turned (%)")
         for axes in (left, right):
-            axes.set_xlim(0, 1)
-            axes.set_ylim(0, 101.5)
+            axes.set(xlim=(0, 1), ylim=(0, 101.5))
         for row in below:
             panels = row.subplots(1, 2 * MOST_ENDS)
             for axes in panels:

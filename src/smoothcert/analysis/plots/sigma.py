@@ -14,20 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.facts import levels_of
 from smoothcert.analysis.metrics import counted_radii
 from smoothcert.analysis.overview import LIMITS, decided_levels
-from smoothcert.analysis.plots.drawing import (
-    BLUE,
-    COLOURS,
-    GREY,
-    INK,
-    LIMIT,
-    Style,
-    check_picture_path,
-    new_sheet,
-    picture,
-    set_title,
-    size_of,
-    wrapped,
-)
+from smoothcert.analysis.plots import drawing
 from smoothcert.analysis.plots.kinds import check_panels, checked, partial_inputs, radius_label, register
 from smoothcert.analysis.seeds import check_one_dataset
 from smoothcert.errors import InvalidValueError
@@ -61,7 +48,7 @@ def improved_sigmas(run: Run, against: Run) -> NDArray[np.float64]:
     missing = np.setdiff1d(run.records.index, against.records.index)
     if len(missing):
         raise InvalidValueError(
-            f"{against.path} has no input {missing[0]}, which {run.path} has; name a run of the same inputs"
+            f"{against.path} lacks input {missing[0]} of {run.path}; name a run that has it"
         )
     places = np.searchsorted(against.records.index, run.records.index)
     return run.records.sigma[counted_radii(run.records) > counted_radii(against.records)[places]]
@@ -70,9 +57,7 @@ def improved_sigmas(run: Run, against: Run) -> NDArray[np.float64]:
 @register(
     "sigma",
     "how σ is spread over the inputs, for runs that choose it for each",
-    options={
-        "against": "a run on the same inputs; the inputs whose radius is larger than there are drawn apart"
-    },
+    options={"against": "a run on the same inputs; inputs with a larger radius than there are drawn apart"},
 )
 def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Path | None = None) -> None:
     """Draw a histogram of the inputs' σ for each run, with its median and the σ of its plan.
@@ -80,7 +65,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     With ``against``, the directory of a run of one σ, also the share whose radius grew (data-dependent smoothing, 2022,
     figure 4).
     """
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -93,27 +78,25 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     plans = [run.manifest.plan for run in runs]
     stated = [plan.sigma if plan.sigma_levels is None else None for plan in plans]  # no level is the plan's
     grown = [None if fixed is None else improved_sigmas(run, fixed) for run in runs]
-    with new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.5) as sheet:
+    with drawing.new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.5) as sheet:
         for axes, run, values, start, better in zip(sheet.panels, runs, sigmas, stated, grown):
             share = 100 * np.histogram(values, edges)[0] / values.size
-            axes.stairs(share, edges, fill=True, facecolor=BLUE, alpha=0.45)
-            axes.stairs(share, edges, color=BLUE, linewidth=0.7 * sheet.size.line)
+            axes.stairs(share, edges, fill=True, facecolor=drawing.BLUE, alpha=0.45)
+            axes.stairs(share, edges, color=drawing.BLUE, linewidth=0.7 * sheet.size.line)
             if better is not None:
                 share = 100 * np.histogram(better, edges)[0] / values.size
-                axes.stairs(share, edges, fill=True, facecolor=INK, alpha=0.55)
-            axes.axvline(float(np.median(values)), color=INK)
+                axes.stairs(share, edges, fill=True, facecolor=drawing.INK, alpha=0.55)
+            axes.axvline(float(np.median(values)), color=drawing.INK)
             if start is not None:
-                axes.axvline(start, **LIMIT | {"color": INK})
-            set_title(sheet, axes, run.name, partial_inputs(run))
-            axes.set_ylabel("inputs (%)")
-            axes.set_ylim(0.0, None)
-            axes.set_xlim(edges[0] - margin, edges[-1] + margin)
+                axes.axvline(start, **drawing.LIMIT | {"color": drawing.INK})
+            drawing.set_title(sheet, axes, run.name, partial_inputs(run))
+            axes.set(ylabel="inputs (%)", ylim=(0.0, None), xlim=(edges[0] - margin, edges[-1] + margin))
         sheet.panels[-1].set_xlabel("σ of an input")
-        entries: list[tuple[Artist, str]] = [(Line2D([], [], color=INK), "median")]
+        entries: list[tuple[Artist, str]] = [(Line2D([], [], color=drawing.INK), "median")]
         if any(s is not None for s in stated):
-            entries.append((Line2D([], [], **LIMIT | {"color": INK}), "σ of the plan"))
+            entries.append((Line2D([], [], **drawing.LIMIT | {"color": drawing.INK}), "σ of the plan"))
         if fixed is not None:
-            entries.append((Patch(facecolor=INK, alpha=0.55), f"radius larger than in {fixed.name}"))
+            entries.append((Patch(facecolor=drawing.INK, alpha=0.55), f"radius larger than in {fixed.name}"))
         sheet.add_legend(entries)
 
 
@@ -137,9 +120,7 @@ def ranked_radii(run: Run) -> RankedRadii:
     """What the picture shows of a run; rejected for one without levels."""
     evidence = decided_levels(run)
     if evidence is None:
-        raise InvalidValueError(
-            f"{run.path} has no σ levels; name a run made by certify --sigma-levels with a chooser"
-        )
+        raise InvalidValueError(f"{run.path} has no σ levels; name a run of certify --sigma-levels --chooser")
     counted = counted_radii(run.records)
     order = np.argsort(-counted, kind="stable")
     order = order[counted[order] > 0]
@@ -160,7 +141,7 @@ def plot_levels(runs: Sequence[Run], out: Path, width: str = "page", against: Pa
     or the chooser. The share of inputs with at least a radius, the certified accuracy there, is read off below. With
     ``against``, the directory of another run, the same of its radii as a line.
     """
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -173,36 +154,32 @@ def plot_levels(runs: Sequence[Run], out: Path, width: str = "page", against: Pa
         for run in runs:
             check_one_dataset([run, fixed])
         checked([*runs, fixed])
-    with new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.6) as sheet:
+    with drawing.new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.6) as sheet:
         for axes, run, ranked in zip(sheet.panels, runs, ranks):
             if fixed is not None:
                 radii = np.sort(counted_radii(fixed.records))[::-1]
                 shares = np.linspace(0.0, 100.0, len(radii) + 1)
-                axes.stairs(radii, shares, color=GREY, linewidth=sheet.size.line, baseline=None)
-            marks: Style = {
-                "s": 4.0 if len(ranked.radius) > 400 else 14.0,
-                "linewidths": 0.8,
-                "clip_on": False,
-            }
+                axes.stairs(radii, shares, color=drawing.GREY, linewidth=sheet.size.line, baseline=None)
+            marks: drawing.Style = {"s": 4.0 if len(ranked.radius) > 400 else 14.0, "linewidths": 0.8}
             for name, marker in _LIMIT_MARKERS.items():
                 of = ranked.limit == name
-                colours = [COLOURS[level % len(COLOURS)] for level in ranked.home[of].tolist()]
+                colours = [drawing.COLOURS[k % len(drawing.COLOURS)] for k in ranked.home[of].tolist()]
                 if colours:
-                    axes.scatter(ranked.place[of], ranked.radius[of], c=colours, marker=marker, **marks)
-            set_title(sheet, axes, run.name, partial_inputs(run))
-            axes.set_ylabel(radius_label(run.norm))
-            axes.set_xlim(0.0, 100.0)
-            axes.set_ylim(0.0, None)
+                    places = ranked.place[of], ranked.radius[of]
+                    axes.scatter(*places, c=colours, marker=marker, clip_on=False, **marks)
+            drawing.set_title(sheet, axes, run.name, partial_inputs(run))
+            axes.set(ylabel=radius_label(run.norm), xlim=(0.0, 100.0), ylim=(0.0, None))
         sheet.panels[-1].set_xlabel("inputs from the largest radius down (%)")
         entries: list[tuple[Artist, str]] = [
-            (Patch(facecolor=COLOURS[k % len(COLOURS)]), f"σ = {sigma:g}") for k, sigma in enumerate(sigmas)
+            (Patch(facecolor=drawing.COLOURS[k % len(drawing.COLOURS)]), f"σ = {sigma:g}")
+            for k, sigma in enumerate(sigmas)
         ]
         for name, marker in _LIMIT_MARKERS.items():
             if any((ranked.limit == name).any() for ranked in ranks):
-                handle = Line2D([], [], color=INK, marker=marker, linestyle="", markersize=4)
+                handle = Line2D([], [], color=drawing.INK, marker=marker, linestyle="", markersize=4)
                 entries.append((handle, f"limited by {LIMITS[name]}"))
         if fixed is not None:
-            entries.append((Line2D([], [], color=GREY), f"radii of {fixed.name}"))
+            entries.append((Line2D([], [], color=drawing.GREY), f"radii of {fixed.name}"))
         sheet.add_legend(entries)
 
 
@@ -210,9 +187,7 @@ def _common_levels(runs: Sequence[Run]) -> tuple[float, ...]:
     levels = {levels_of(run) for run in runs}
     if len(levels) > 1:
         named = "; ".join(" ".join(f"{sigma:g}" for sigma in each or ()) for each in sorted(levels, key=str))
-        raise InvalidValueError(
-            f"the runs have different σ levels ({named}): draw each in a picture of its own"
-        )
+        raise InvalidValueError(f"the runs have different σ levels ({named}): draw each in its own picture")
     return levels.pop() or ()
 
 
@@ -239,8 +214,8 @@ def plot_noise(named: Sequence[tuple[str, Sigmas]], out: Path, width: str = "pag
 
     Bright is where the model tolerates much noise, dark where it relies on the input.
     """
-    check_picture_path(out)
-    size_of(width)
+    drawing.check_picture_path(out)
+    drawing.size_of(width)
     if not 0 < len(named) <= _MOST_PICTURES:
         raise InvalidValueError(f"a page holds 1 to {_MOST_PICTURES} σ vectors, got {len(named)}: name fewer")
     if all(_is_image(sigmas) for _, sigmas in named):
@@ -253,23 +228,21 @@ def plot_features(
     names: Sequence[str], values: Sequence[float], meaning: str, out: Path, width: str = "page"
 ) -> None:
     """A bar for each name, the first on top, on a logarithmic axis; of more than 60 the first and the last 30."""
-    size = size_of(width)
+    size = drawing.size_of(width)
     if not names or len(names) != len(values):
-        raise InvalidValueError(
-            f"a bar needs a name and a value, got {len(names)} names, {len(values)} values"
-        )
+        raise InvalidValueError(f"a bar needs a name and a value, got {len(names)} and {len(values)}")
     shown, half = range(len(names)), _MOST_BARS // 2
     places = [*shown] if len(names) <= _MOST_BARS else [*shown[:half], *shown[-half:]]
-    with picture(out, size.width, len(places) * _BAR + 0.65, size) as figure:
+    with drawing.picture(out, size.width, len(places) * _BAR + 0.65, size) as figure:
         axes = figure.subplots()
         rows = range(len(places))
-        axes.barh(rows, [values[k] for k in places], color=BLUE, height=0.7)
+        axes.barh(rows, [values[k] for k in places], color=drawing.BLUE, height=0.7)
         axes.set_ylim(len(places) - 0.4, -0.6)
         short = (names[k] if len(names[k]) <= _LONGEST else f"{names[k][: _LONGEST - 1]}…" for k in places)
         # A name may hold a dollar sign, which is no formula.
         axes.set_yticks(rows, list(short), parse_math=False, fontsize=size.small)
         if len(places) < len(names):
-            axes.axhline(half - 0.5, **LIMIT)
+            axes.axhline(half - 0.5, **drawing.LIMIT)
         if min(values) > 0 and max(values) > 20 * min(values):
             axes.set_xscale("log")
         axes.set_xlabel(meaning, loc="right")  # longer than the axis, it has room on the left
@@ -282,12 +255,12 @@ def _is_image(sigmas: Sigmas) -> bool:
 
 
 def _draw_images(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> None:
-    size, columns = size_of(width), min(_COLUMNS[width], len(named))
+    size, columns = drawing.size_of(width), min(_COLUMNS[width], len(named))
     rows = math.ceil(len(named) / columns)
     side = min(_WIDEST, size.width / columns)
     tall = side * max(sigmas.shape[-2] / sigmas.shape[-1] for _, sigmas in named)
     caption = 4.2 * size.small / 72
-    with picture(out, columns * side, rows * (tall + caption), size) as figure:
+    with drawing.picture(out, columns * side, rows * (tall + caption), size) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes in panels[len(named) :]:
             axes.set_axis_off()
@@ -305,15 +278,15 @@ def _draw_images(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> 
 
 
 def _draw_bars(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> None:
-    size = size_of(width)
-    with picture(out, size.width, len(named) * (0.55 * size.panel + 0.45) + 0.35, size) as figure:
+    size = drawing.size_of(width)
+    with drawing.picture(out, size.width, len(named) * (0.55 * size.panel + 0.45) + 0.35, size) as figure:
         for axes, (name, sigmas) in zip(figure.subplots(len(named), 1, squeeze=False)[:, 0], named):
             flat = sigmas.ravel()
-            axes.bar(np.arange(flat.size), flat, width=0.8 if flat.size <= 200 else 1.0, color=BLUE)
+            axes.bar(np.arange(flat.size), flat, width=0.8 if flat.size <= 200 else 1.0, color=drawing.BLUE)
             if flat.max() > 20 * flat.min():
                 axes.set_yscale("log")
-            axes.axhline(float(np.exp(np.log(flat).mean())), color=GREY, linewidth=0.8)
+            axes.axhline(float(np.exp(np.log(flat).mean())), color=drawing.GREY, linewidth=0.8)
             axes.grid(visible=False, axis="x")
             axes.set_ylabel("σ")
             axes.set_xlabel("number of the input (line: geometric mean)")
-            axes.set_title(wrapped(name, size.letters(size.width - 0.7)), parse_math=False)
+            axes.set_title(drawing.wrapped(name, size.letters(size.width - 0.7)), parse_math=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.plots.drawing import LIMIT, check_picture_path, line_style, marker_style, new_sheet
@@ -101,10 +101,8 @@ def plot_training(
             style = line_style(k) | (marker_style(k) if marked else {})
             (handle,) = axes.plot(*zip(*line.points), clip_on=False, **style)  # marks at 0 are whole
             entries.append((handle, label))
-        axes.set_xlabel("epochs")
-        axes.set_xlim(left=0)
+        axes.set(xlabel="epochs", xlim=(0, None), ylabel=axis)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-        axes.set_ylabel(axis)
         if chosen == "learning_rate":
             # A ramp may begin at 0, which has no logarithm.
             if all(rate > 0 for line in lines for _, rate in line.points):
@@ -138,25 +136,16 @@ def _lines(training: Training, figure: Figure) -> list[_Line]:
     drawn = [epoch for epoch in training.epochs if getattr(epoch, figure) is not None]
     if not drawn:
         raise InvalidValueError(
-            f"{training.name} has no ACR: train with --acr-every, or draw --figure accuracy"
+            f"{training.name} has no ACR: use --acr-every in training or --figure accuracy"
         )
-    parts = [
-        list(part) for _, part in groupby(drawn, lambda epoch: (epoch.validated_on, _measured(epoch, figure)))
-    ]
-    return [
-        _Line(
-            training.name if len(parts) == 1 else f"{training.name}, {_span(part)}",
-            training.dataset,
-            part,
-            figure,
-        )
-        for part in parts
-    ]
-
-
-def _span(epochs: Sequence[EpochMetrics]) -> str:
-    first, last = epochs[0].epoch, epochs[-1].epoch
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    parts = [list(part) for _, part in groupby(drawn, lambda one: (one.validated_on, _measured(one, figure)))]
+    lines = []
+    for part in parts:
+        first, last = part[0].epoch, part[-1].epoch
+        span = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        name = training.name if len(parts) == 1 else f"{training.name}, {span}"
+        lines.append(_Line(name, training.dataset, part, figure))
+    return lines
 
 
 def _said(lines: Sequence[_Line]) -> tuple[str | None, list[str]]:
@@ -180,44 +169,15 @@ def _common_norm(lines: Sequence[_Line]) -> str:
     return f" ({norm_name(norms[0][1])})" if norms else ""
 
 
-class LadderPoint(Protocol):
-    """A sub-epoch of a fit on inputs kept apart."""
-
-    @property
-    def sub_epoch(self) -> int:
-        """0 is the constant vector that the fit started from."""
-        ...
-
-    @property
-    def area(self) -> float:
-        """Mean certified area of the right answers that were certified."""
-        ...
-
-    @property
-    def accuracy(self) -> float:
-        """Clean accuracy of the smoothed classifier."""
-        ...
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is on the Pareto front."""
-        ...
-
-
 @register(
     "clean-accuracy",
     "clean accuracy against mean certified area, a line for each ladder of fits",
     reads="ladders",
 )
-def plot_clean_accuracy(
-    ladders: Sequence[tuple[str, Sequence[LadderPoint]]], out: Path, width: str = "page"
-) -> None:
-    """Draw each (name, points): the Pareto front as a line, its starting constants dotted, other sub-epochs as dots
-    (Tecot et al., Figure 2)."""
+def plot_clean_accuracy(ladders: Sequence[tuple[str, Sequence[Any]]], out: Path, width: str = "page") -> None:
+    """Draw each (name, points of fits): the Pareto front as a line, its starting constants dotted, the rest as dots."""
     if not 0 < len(ladders) <= _MOST_LADDERS:
-        raise InvalidValueError(
-            f"one picture holds 1 to {_MOST_LADDERS} ladders, got {len(ladders)}: name fewer"
-        )
+        raise InvalidValueError(f"pictures hold 1 to {_MOST_LADDERS} ladders, got {len(ladders)}: name fewer")
     for name, points in ladders:
         if not any(point.kept for point in points):
             raise InvalidValueError(f"{name}: no sub-epoch certified anything, so there is no point to draw")
@@ -236,6 +196,6 @@ def plot_clean_accuracy(
                 entries.append((handle, f"{name}: {label}"))
             rest = [(p.area, 100 * p.accuracy) for p in points if p.sub_epoch > 0 and not p.kept]
             axes.plot(*(zip(*rest) if rest else ([], [])), ".", color=style["color"], alpha=0.35)
-        axes.set_xlabel("mean certified area: Σ ln of the region's semi-axes")
-        axes.set_ylabel("clean accuracy (%)")
+        axes.set(xlabel="mean certified area: Σ ln of the region's semi-axes", ylabel="clean accuracy (%)")
+
         sheet.add_legend(entries)

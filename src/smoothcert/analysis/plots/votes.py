@@ -14,17 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis.metrics import acr_share_of_top, correct_radii
 from smoothcert.analysis.overview import lower_bounds
-from smoothcert.analysis.plots.drawing import (
-    BLUE,
-    GREY,
-    INK,
-    VERMILION,
-    Style,
-    check_picture_path,
-    marker_style,
-    new_sheet,
-    set_title,
-)
+from smoothcert.analysis.plots import drawing
 from smoothcert.analysis.plots.kinds import check_panels, checked, partial_inputs, radius_label, register
 from smoothcert.bounds.base import BOUNDS, Bound
 from smoothcert.errors import InvalidValueError
@@ -75,7 +65,7 @@ def confidence_of(run: Run) -> Confidence:
 @register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw, for each run, how the lower bounds of p_A are spread: right answers upwards, the others downwards."""
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
@@ -87,10 +77,10 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
         if any(spread.unknown for spread in spreads)
         else None
     )
-    right: Style = {"facecolor": BLUE}
-    wrong: Style = {"facecolor": VERMILION, "hatch": "//////", "edgecolor": "white", "lw": 0}
-    undecided: Style = {"facecolor": GREY, "alpha": 0.55, "lw": 0}
-    with new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.62) as sheet:
+    right: drawing.Style = {"facecolor": drawing.BLUE}
+    wrong: drawing.Style = {"facecolor": drawing.VERMILION, "hatch": "//////", "edgecolor": "white", "lw": 0}
+    undecided: drawing.Style = {"facecolor": drawing.GREY, "alpha": 0.55, "lw": 0}
+    with drawing.new_sheet(out, width, len(runs), 1.0 if len(runs) == 1 else 0.62) as sheet:
         edges = _edges(spreads)
         ticks: list[float] = []
         for p in _TICKS:  # one that would stand on the label before it is left out
@@ -105,10 +95,10 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
             axes.stairs(up, edges, fill=True, **right)
             axes.stairs(-down, edges, fill=True, **wrong)
             axes.stairs(-down - abstained, edges, baseline=-down, fill=True, **undecided)
-            axes.axhline(0.0, color=INK, linewidth=0.6)
+            axes.axhline(0.0, color=drawing.INK, linewidth=0.6)
             share = acr_share_of_top(run.records)
             carried = None if share is None else f"surest tenth: {100 * share:.0f} % of the ACR"
-            set_title(sheet, axes, run.name, partial_inputs(run), carried)
+            drawing.set_title(sheet, axes, run.name, partial_inputs(run), carried)
             axes.set_xticks([float(ndtri(p)) for p in ticks], [f"{p:g}" for p in ticks])
             axes.set_xlim(edges[0], edges[-1])
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -220,7 +210,7 @@ def strips(votes: Sequence[int]) -> list[tuple[float, float]]:
 @register("samples", "the radius that n votes can reach, with or without runs", fewest=0)
 def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw radius against votes for several shares of them, and the runs' right answers at their own n."""
-    check_picture_path(out)
+    drawing.check_picture_path(out)
     from matplotlib.lines import Line2D
 
     if runs:
@@ -229,28 +219,31 @@ def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     sigma = f"σ = {plan.noise.sigma:g}" if runs else "σ = 1, so the radius is in units of σ"
     beside = ", runs of one n beside each other" if len({_votes(run) for run in runs}) < len(runs) else ""
     heading = f"{plan.bound.name} bound, α = {plan.alpha:g}, {sigma}{beside}"
-    with new_sheet(out, width) as sheet:
+    with drawing.new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
         thin = 0.75 * sheet.size.line
         for text in _SHARES:
             share = Fraction(text)
             reached = [(n, radius) for n in vote_numbers(share) if (radius := plan.radius(share, n)) > 0]
-            axes.plot(*zip(*reached), color=INK, linewidth=thin)
+            axes.plot(*zip(*reached), color=drawing.INK, linewidth=thin)
             end = reached[-1][1]
-            place: Style = {"transform": axes.get_yaxis_transform(), "va": "center"}
+            place: drawing.Style = {"transform": axes.get_yaxis_transform(), "va": "center"}
             axes.text(1.02, end, f"{float(100 * share):g} %", fontsize=sheet.size.small, **place)
         entries = [
-            (Line2D([], [], color=INK, linewidth=thin), "radius when this share of n votes is for the class")
+            (
+                Line2D([], [], color=drawing.INK, linewidth=thin),
+                "radius when this share of n votes is for the class",
+            )
         ]
         places_of = strips([_votes(run) for run in runs])
-        points: Style = {"linestyle": "", "markersize": 1.9 * sheet.size.line, "alpha": 0.7}
+        points: drawing.Style = {"linestyle": "", "markersize": 1.9 * sheet.size.line, "alpha": 0.7}
         points["markeredgewidth"] = 0
         for k, (run, (centre, spread)) in enumerate(zip(runs, places_of)):
             radii = shown_radii(run)
             # Spread by the golden ratio: points of one n would hide one another.
             decades = [centre + spread * ((j * _GOLDEN) % 1 - 0.5) for j in range(len(radii))]
-            axes.plot([10**decade for decade in decades], radii, **marker_style(k), **points)
-            handle = Line2D([], [], linestyle="", **marker_style(k))
+            axes.plot([10**decade for decade in decades], radii, **drawing.marker_style(k), **points)
+            handle = Line2D([], [], linestyle="", **drawing.marker_style(k))
             entries.append((handle, f"right answers of {run.name} (n = {_votes(run)})"))
         axes.set_xscale("log")
         axes.set_xlim(

@@ -297,12 +297,10 @@ class Gallery:
         if not self.pictures:
             size = int(np.prod(self.dataset.input_shape))
             cut = (
-                f" The first {_MOST_FEATURES} of {size} features are shown." if size > _MOST_FEATURES else ""
+                f" The first {_MOST_FEATURES} of {size} features are drawn." if size > _MOST_FEATURES else ""
             )
             return f"A bar runs from the smallest to the largest value of its feature on this page.{cut}"
-        parts = [
-            "Noisy pictures are one draw each, made for this page; values outside the range are cut off."
-        ]
+        parts = ["Noisy pictures are one draw each, made for this page; values out of range are cut off."]
         if (self.low, self.high) != (0.0, 1.0):
             parts.append(f"Black is {self.low:g} and white {self.high:g}.")
         if max(self.dataset.input_shape[-2:]) > _LARGEST_SIDE:
@@ -343,7 +341,6 @@ class Gallery:
 
 
 def _drawn(shape: tuple[int, ...], index: int, noise: str) -> NDArray[np.float64]:
-    """Noise of standard deviation 1."""
     kind: type[Noise] = DIAGONAL_NOISES[noise] if noise in DIAGONAL_NOISES else NOISES[noise]
     seed = hashlib.sha256(f"smoothcert report|{index}".encode()).digest()
     return kind.sample(np.random.default_rng(int.from_bytes(seed[:16], "little")), shape)
@@ -361,10 +358,6 @@ def _shrunk(picture: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(cut.reshape(height, block, width, block, *picture.shape[2:]).mean(axis=(1, 3)))
 
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_COLOUR_TYPES = {1: 0, 3: 2}
-
-
 def encode_png(picture: NDArray[np.uint8]) -> bytes:
     """An H×W (grey) or H×W×3 (colour) picture of bytes as a PNG file."""
     pixels = picture[:, :, np.newaxis] if picture.ndim == 2 else picture
@@ -372,10 +365,10 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
     # Every row begins with the number of its filter; 0 is none.
     rows = np.zeros((height, 1 + width * channels), dtype=np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
-    return _SIGNATURE + b"".join(_chunk(kind, content) for kind, content in chunks)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
+    made = b"\x89PNG\r\n\x1a\n"
+    for kind, content in ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b"")):
+        made += (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+    return made

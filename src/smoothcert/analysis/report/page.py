@@ -18,25 +18,9 @@ from typing import Any
 import numpy as np
 
 import smoothcert
+from smoothcert.analysis import facts, metrics
 from smoothcert.analysis.evidence import is_sample, radius_ceiling
-from smoothcert.analysis.facts import (
-    inputs_depend,
-    levels_of,
-    search_of,
-    sigma_mark,
-    sigma_per,
-    spreads_a_total,
-    votes_used,
-)
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
-from smoothcert.analysis.metrics import (
-    acr_share_of_top,
-    average_certified_radius,
-    certified_count,
-    check_same_norm,
-    correct_radii,
-    thin,
-)
 from smoothcert.analysis.overview import levels_used
 from smoothcert.analysis.report.inputs import (
     MOST_RUNS,
@@ -62,7 +46,7 @@ from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.records import UNKNOWN, Floats, Ints, step_counts
+from smoothcert.runs.records import UNKNOWN, Ints, step_counts
 from smoothcert.runs.run import Run, read_run, unique_names
 
 FILE_NAME = "index.html"
@@ -90,9 +74,7 @@ def write_report(
     ``on_read`` is called after each run.
     """
     if options.names and len(options.names) != len(paths):
-        raise InvalidValueError(
-            f"--name has {len(options.names)} names for {len(paths)} runs: give each its own, in order"
-        )
+        raise InvalidValueError(f"--name has {len(options.names)} names for {len(paths)} runs: give one each")
     runs = []
     for path, name in zip(paths, options.names or unique_names(paths)):
         runs.append(replace(read_run(path), alias=name))
@@ -196,8 +178,8 @@ def curve_json(run: Run) -> dict[str, Any]:
 
     The band is None where inputs depend on one another, or aren't all done: none would hold.
     """
-    jumps, certified = step_counts(correct_radii(run.records))
-    radii, counts, highest = thin(jumps, certified, MOST_POINTS)
+    jumps, certified = step_counts(metrics.correct_radii(run.records))
+    radii, counts, highest = metrics.thin(jumps, certified, MOST_POINTS)
     total = len(run.records)
     low = high = None
     if is_sample(run):
@@ -215,25 +197,23 @@ def curve_json(run: Run) -> dict[str, Any]:
 
 def histograms_json(run: Run, reach: float) -> dict[str, Any]:
     """Radii of right and wrong answers in equal bins up to ``reach``, and the chosen class's share of the votes."""
-    edges = np.linspace(0.0, reach if reach > 0 else 1.0, _RADIUS_BINS + 1)
-    answered_wrong = ~run.records.correct & ~run.records.abstained
-    shares = (run.records.votes.chosen_votes / run.records.votes.total)[
-        ~np.isnan(run.records.votes.chosen_votes)
-    ]
+    edges, records = np.linspace(0.0, reach if reach > 0 else 1.0, _RADIUS_BINS + 1), run.records
+    answered_wrong, votes = ~records.correct & ~records.abstained, records.votes
+    shares = (votes.chosen_votes / votes.total)[~np.isnan(votes.chosen_votes)]
     return {
         "reach": float(edges[-1]),
-        "right": np.histogram(run.records.radius[run.records.correct], edges)[0].tolist(),
-        "wrong": np.histogram(run.records.radius[answered_wrong], edges)[0].tolist(),
+        "right": np.histogram(records.radius[records.correct], edges)[0].tolist(),
+        "wrong": np.histogram(records.radius[answered_wrong], edges)[0].tolist(),
         "shares": np.histogram(shares, _SHARE_BINS, (0.0, 1.0))[0].tolist() if shares.size else None,
     }
 
 
 def carried_by_few(run: Run) -> str | None:
     """How unequally the average certified radius is spread, in a sentence."""
-    share = acr_share_of_top(run.records) if len(run.records) else None
+    share = metrics.acr_share_of_top(run.records) if len(run.records) else None
     if share is None:
         return None
-    nothing = len(run.records) - int(np.count_nonzero(correct_radii(run.records) > 0))
+    nothing = len(run.records) - int(np.count_nonzero(metrics.correct_radii(run.records) > 0))
     return (
         f"The tenth of the inputs with the largest radii carries {100 * share:.0f} % of this run's ACR, and {nothing} "
         f"of its {len(run.records)} inputs add nothing to it."
@@ -263,10 +243,13 @@ def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("
     """The data of a page that will be in ``out``; runs in different norms are refused."""
     if not runs:
         raise InvalidValueError("a report needs at least one run, got none; name a run")
-    check_same_norm([(run.name, run.norm) for run in runs])
+    metrics.check_same_norm([(run.name, run.norm) for run in runs])
     groups = group_runs(runs)
     data_sets = find_data(groups, options.place)
     looked_at = explored(groups)
+    place = asdict(options.place)
+    paths = [run.path for run in runs]
+    again = command("report", *paths, radius=options.radius, **place, inputs=options.inputs, out=out)
     return {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": smoothcert.__version__,
@@ -278,14 +261,7 @@ def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("
             "of": sum(len(run.records) > 0 for run in runs),
             "most": MOST_RUNS,
         },
-        "command": command(
-            "report",
-            *(run.path for run in runs),
-            radius=options.radius,
-            **asdict(options.place),
-            inputs=options.inputs,
-            out=out,
-        ),
+        "command": again,
     }
 
 
@@ -307,44 +283,43 @@ def _group_json(
         "comparison": comparison_json(group),
         "data": _data_json(shown, chosen, found),
         "runs": [
-            {
-                **_run_json(run, radius.for_run(run), radii, reach),
-                "records": records_json(run, chosen) if run.name in looked_at else None,
-            }
+            _run_json(run, radius.for_run(run), radii, reach)
+            | {"records": records_json(run, chosen) if run.name in looked_at else None}
             for run in group.runs
         ],
     }
 
 
 def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
-    plan, total, used = run.manifest.plan, len(run.records), votes_used(run)
+    plan, total, used = run.manifest.plan, len(run.records), facts.votes_used(run)
     levels = levels_used(run)
     figures: dict[str, Any] = {}
     if total:
+        records = run.records
+        base = None if (records.base == UNKNOWN).any() else np.count_nonzero(records.base == records.label)
         figures = {
-            "acr": f"{average_certified_radius(run.records):.3f}",
-            "cells": [_rate(run, certified_count(run.records, float(r))) for r in radii],
-            "smoothed": _rate(run, int(np.count_nonzero(run.records.correct))),
-            "abstained": _rate(run, int(np.count_nonzero(run.records.abstained))),
-            "base": None
-            if (run.records.base == UNKNOWN).any()
-            else _rate(run, int(np.count_nonzero(run.records.base == run.records.label))),
+            "acr": f"{metrics.average_certified_radius(records):.3f}",
+            "cells": [_rate(run, metrics.certified_count(records, float(r))) for r in radii],
+            "smoothed": _rate(run, int(np.count_nonzero(records.correct))),
+            "abstained": _rate(run, int(np.count_nonzero(records.abstained))),
+            "base": None if base is None else _rate(run, int(base)),
             "curve": curve_json(run),
             "histograms": histograms_json(run, reach),
             "carried": carried_by_few(run),
         }
+    own = facts.search_of(run), facts.sigma_per(run), facts.levels_of(run)
     return {
         "name": run.name,
         "inputs": total,
         "planned": None if run.planned is None else len(run.planned),
         "complete": run.complete,
-        "sigma": None if run.manifest.plan.sigma is None else float(f"{run.manifest.plan.sigma:.6g}"),
-        "sigmaMark": sigma_mark(search_of(run), sigma_per(run), levels_of(run)).strip(),
+        "sigma": None if plan.sigma is None else float(f"{plan.sigma:.6g}"),
+        "sigmaMark": facts.sigma_mark(*own).strip(),
         "n": plan.n,
         "n0": plan.n0,
         "votesUsed": None if used is None else used.in_words(),
         "levels": [] if levels is None else levels.sentences(),
-        "alpha": run.manifest.plan.alpha,
+        "alpha": plan.alpha,
         "bound": plan.bound,
         "imported": run.manifest.kind == "import",
         "votesKind": plan.votes or "hard",
@@ -368,13 +343,6 @@ def _rate(run: Run, count: int) -> dict[str, Any]:
     return rate | {"low": percent_down(low), "high": percent_up(high)}
 
 
-def _scales_of(run: Run) -> Floats | None:
-    """The noise's scale for each coordinate, where it has one and its file is there."""
-    if run.manifest.plan.noise not in DIAGONAL_NOISES or not RunFiles(run.path).sigmas.exists():
-        return None
-    return real_noise(run.manifest.plan.noise_in(run.path), "a picture of the noise").scales()
-
-
 def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str, Any]:
     """Names of classes, and the chosen inputs as they are and with each σ that a run of the group has."""
     if found.dataset is None:
@@ -382,7 +350,9 @@ def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str,
     gallery = Gallery.of(found.dataset)
     noisy: dict[str, dict[str, Any]] = {}
     for run in runs:
-        noise, scales = run.manifest.plan.noise or DEFAULT_NOISE, _scales_of(run)
+        noise, scales = run.manifest.plan.noise or DEFAULT_NOISE, None
+        if run.manifest.plan.noise in DIAGONAL_NOISES and RunFiles(run.path).sigmas.exists():
+            scales = real_noise(run.manifest.plan.noise_in(run.path), "a picture of the noise").scales()
         if noise in PERTURBATIONS:
             continue
         for place in np.flatnonzero(np.isin(run.records.index, chosen)).tolist():
@@ -410,12 +380,12 @@ def _banners(run: Run) -> list[str]:
             f"{run.name}: {run.shortfall}. All figures are counts of the inputs done, those decided quickly first: "
             "nothing is stated about others, and tests and intervals are left out, until it is complete."
         )
-    if spreads_a_total(run.manifest.plan):
+    if facts.spreads_a_total(run.manifest.plan):
         banners.append(
             f"{run.name}: one total of votes was spread over its inputs, so their results depend on one another. "
             "Tests and 95 % intervals wouldn't hold, and are left out; a headline does."
         )
-    elif inputs_depend(run.manifest):
+    elif facts.inputs_depend(run.manifest):
         banners.append(
             f"{run.name}: answers of a region memory depend on one another. Tests and 95 % intervals wouldn't hold, "
             "and are left out."

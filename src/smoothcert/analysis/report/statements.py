@@ -14,15 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.analysis.evidence import (
-    at_most,
-    certain_count,
-    certain_radii,
-    learnt_from,
-    off_grid_in_words,
-    printed_radii,
-    radius_ceiling,
-)
+from smoothcert.analysis import evidence
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.analysis.metrics import certified_count, counted_radii
 from smoothcert.hints import beside, command, option
@@ -135,15 +127,15 @@ def _counted_alone(run: Run, ball: str, share: str, counted: str) -> Headline | 
             "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
             "order of questions could have given other answers. Nothing follows for other inputs."
         )
-    elif learnt_from(run):
+    elif evidence.learnt_from(run):
         lead, rest = of_these, f" are classified correctly and certified against changes of {ball}."
         why = (
             "What can't be said: they are of the train split, from which the model may have learnt, so nothing "
             "follows for other inputs. Certify the test split."
         )
-    elif (ceiling := radius_ceiling(run)) is not None and (
-        largest := float(certain_radii(run).max())
-    ) > at_most(ceiling):
+    elif (ceiling := evidence.radius_ceiling(run)) is not None and (
+        largest := float(evidence.certain_radii(run).max())
+    ) > evidence.at_most(ceiling):
         lead, rest = f"Of the {total} inputs of this run, ", said
         why = (
             f"What can't be said: radii up to {largest:g} are more than the noise, n, α and bound it states allow "
@@ -157,7 +149,7 @@ def _counted_alone(run: Run, ball: str, share: str, counted: str) -> Headline | 
 def _proved(run: Run, radius: HeadlineRadius, ball: str, counted: str) -> Headline:
     """What follows for the inputs that the run's were drawn from."""
     total, alpha = len(run.records), run.manifest.plan.known(PlanStatement.alpha)
-    share = population_lower_bound(certain_count(run, radius.value), total, alpha, radius.rho)
+    share = population_lower_bound(evidence.certain_count(run, radius.value), total, alpha, radius.rho)
     notes = [
         f"{counted}; the headline is lower because other inputs are drawn, and because each certificate may fail with "
         f"probability {all_digits(alpha)}.",
@@ -182,12 +174,12 @@ def _proved(run: Run, radius: HeadlineRadius, ball: str, counted: str) -> Headli
         )
     if run.manifest.kind == "import":
         notes.append("The figures are another program's; smoothcert didn't check how they were made.")
-    if (printed := printed_radii(run)) is not None:
+    if (printed := evidence.printed_radii(run)) is not None:
         notes.append(
             f"The log prints radii rounded to {printed.digits} digits: for the headline, half a unit of the last is "
             "subtracted."
         )
-    if (lost := off_grid_in_words(run)) is not None:
+    if (lost := evidence.off_grid_in_words(run)) is not None:
         notes.append(
             f"Certificates are about the point of the noise's grid nearest to an input: for the headline, {lost} is "
             "subtracted from each radius, so that it holds for the inputs as they are and any change of them."
