@@ -52,10 +52,10 @@ def test_data(digits_model, tmp_path, capsys, monkeypatch):
         (np.where(np.arange(4)[:, None, None, None] == 2, np.inf, GOOD_X), GOOD_Y, ["'x'", "inf", 2]),
         (GOOD_X[:, :, :7], GOOD_Y, [(1, 1, 7, 8)]),
         (GOOD_X.astype("U1"), GOOD_Y, ["'x'", "<U1"]),
-        (GOOD_X[:0], GOOD_Y[:0], ["'x'", (0, 1, 8, 8)]),
+        (GOOD_X[:0], GOOD_Y[:0], ["empty"]),
         (GOOD_X, GOOD_Y + 7, [11, 10]),
         (GOOD_X, GOOD_Y - 1, ["'y'", -1]),
-        (GOOD_X, GOOD_Y[:3], ["'x'", 4, "'y'", 3]),
+        (GOOD_X, GOOD_Y[:3], [4, 3]),
         (GOOD_X, GOOD_Y + 0.5, ["'y'", 0.5]),
     ]:
         data = npz(Path("data.npz"), x, y)
@@ -195,7 +195,7 @@ def test_a_descriptor_is_no_name(monkeypatch, capsys):
     def failing(*_: object) -> None:
         raise OSError(5, "Input/output error", 3)
 
-    monkeypatch.setattr("smoothcert.runs.run.read_run", failing)
+    monkeypatch.setattr("smoothcert.cli.show.read_run", failing)
     message = refusal(capsys, "show", "run")
     assert "3" not in message
     assert "Input/output error" in message

@@ -253,7 +253,8 @@ def test_an_interrupt_ends_with_130_and_says_how_to_resume(command, resumes, mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("smoothcert.runs.run.read_run", interrupted)
+    for module in ("reading", "runs"):
+        monkeypatch.setattr(f"smoothcert.cli.{module}.read_run", interrupted)
     assert exit_code(*command) == 130
     errors = capsys.readouterr().err
     assert errors

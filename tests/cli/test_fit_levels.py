@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from smoothcert.cli import main
+from smoothcert.cli.console import View, emit
 from smoothcert.cli.levels import _worth
 from smoothcert.cli.options import OutputOptions
-from smoothcert.cli.views import View, emit
 from smoothcert.experimental.levels.choosers import LevelFitPlan, read_chooser_statement
 from smoothcert.experimental.levels.fit import LevelReport
 from smoothcert.hints import command

@@ -82,7 +82,7 @@ def test_training_goes_by_steps_and_counts_epochs_done_before(turn):
 
 
 def test_lines_come_from_time_to_time_and_at_the_end(turn, capsys):
-    with progress_bar("certifying", "votes", quiet=False) as bar:
+    with progress_bar("certifying", "votes") as bar:
         bar.begin(100, 100)
         for second in range(100):
             turn.now = second + 1
@@ -95,9 +95,9 @@ def test_lines_come_from_time_to_time_and_at_the_end(turn, capsys):
 @pytest.mark.parametrize(
     ("quiet", "seconds", "as_json"), [(False, 0, False), (True, 1000, False), (True, 1000, True)]
 )
-def test_short_tasks_and_quiet_ones_write_no_line(turn, quiet, seconds, as_json, capsys, monkeypatch):
-    monkeypatch.setattr(console._log, "json", as_json)
-    with progress_bar("certifying", "votes", quiet=quiet) as bar:
+def test_short_tasks_and_quiet_ones_write_no_line(turn, quiet, seconds, as_json, capsys):
+    words = [*(["--quiet"] if quiet else []), *(["--log-format", "json"] if as_json else [])]
+    with console.log_format(words), progress_bar("certifying", "votes") as bar:
         bar.begin(2, 2)
         turn.now = seconds
         bar.advance(1)
@@ -189,7 +189,7 @@ def test_the_bar_on_a_terminal_shows_progress_and_times(digits_model, tmp_path, 
 
 def test_the_bar_of_a_training_fits_a_line(monkeypatch, turn):
     def work() -> None:
-        with progress_bar("training", "steps", quiet=False) as bar:
+        with progress_bar("training", "steps") as bar:
             bar.step(149, 150, 1, 1000, 2.3)
             turn.now = 3600.0
             bar.step(149, 150, 999, 1000, 2.3)
@@ -208,7 +208,7 @@ def test_patient_bars_appear_by_themselves(monkeypatch):
             appeared.set()
 
     def work() -> None:
-        with progress_bar("drawing", "pictures", quiet=False, patient=True):
+        with progress_bar("drawing", "pictures", patient=True):
             assert console.PATIENCE > 1 or appeared.wait(60)
 
     monkeypatch.setattr(console, "Progress", Bar)

@@ -15,7 +15,7 @@ import torch
 from smoothcert.cli import main
 from smoothcert.cli import train as train_command
 from smoothcert.cli.options import OutputOptions
-from smoothcert.cli.plan_options import given, options_class
+from smoothcert.cli.plan_options import given, options
 from smoothcert.cli.train import KnobOptions, PlanOptions, train
 from smoothcert.knobs import knob
 from smoothcert.objectives import OBJECTIVES, Objective
@@ -58,7 +58,7 @@ def weights(out: Path) -> bytes:
 
 def test_every_field_of_the_plan_and_every_knob_is_an_option(capsys, monkeypatch):
     in_plan = {field.name for field in dataclasses.fields(TrainPlan)}
-    assert set(option_names(train_command._plan_fields())) == in_plan - {"objective", "ramps"}
+    assert set(option_names([*train_command._plan_fields()])) == in_plan - {"objective", "ramps"}
     assert {field.name for field in dataclasses.fields(KnobOptions)} == KNOBS
     monkeypatch.setenv("COLUMNS", "140")
     main(["train", "--help-all"])
@@ -92,7 +92,7 @@ def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch):
     assert "wobble" not in option_names(train_command._knob_fields())
     monkeypatch.setitem(OBJECTIVES._members, "toy", Toy)
     fields = train_command._knob_fields()
-    made = options_class("KnobOptions", fields, __name__)
+    made = options(fields)(KnobOptions)
     assert "wobble" in option_names(fields)
     assert given(made(wobble=3)) == {"wobble": 3}
     helps = {name: kind.__metadata__[0].help for name, kind, _ in fields}

@@ -145,7 +145,7 @@ def main(tokens: list[str] | None = None) -> None:
     """Run the command line; it ends with one of the codes of :class:`Exit`."""
     show_warnings()
     given = sys.argv[1:] if tokens is None else tokens
-    with log_format(given) as as_json:
+    with log_format(parsed(given)[0]) as as_json:
         code = _run(given, as_json)
         if as_json:
             end_event(code)
@@ -164,7 +164,7 @@ def _run(given: Sequence[str], as_json: bool) -> int:
         check_platform()
         with interruptible(), guarded_output():
             if changes:
-                warn(f"{'; '.join(changes)}: the earlier spelling still works", "--quiet" in words)
+                warn(f"{'; '.join(changes)}: the earlier spelling still works")
             page = _short_page(words)
             app = make_app(words, page)
             app(words, exit_on_error=False, print_error=not as_json, result_action="return_value")

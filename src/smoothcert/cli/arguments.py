@@ -11,25 +11,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+from numpy.typing import NDArray
 
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.analysis.trained import Departures, Fact, read_recipe_file, training_facts
+from smoothcert.bounds.base import VoteKind
+from smoothcert.cli.options import ModelOptions
+from smoothcert.datasets.base import DATASETS, Dataset
+from smoothcert.engine.execution import Execution
+from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.extras import require
+from smoothcert.hints import option as spelled
+from smoothcert.npy import opened_npz
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, PERTURBATIONS
+from smoothcert.perturb.diagonal import DiagonalNoise, diagonal_noise, load_sigmas
+from smoothcert.registry import unknown_name
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.run import Run, suggested_options
+from smoothcert.smoothing.plan import CertifyPlan
 
 if TYPE_CHECKING:
-    from cyclopts import Token
-    from numpy.typing import NDArray
-
-    from smoothcert.analysis.trained import Fact
-    from smoothcert.bounds.base import VoteKind
-    from smoothcert.cli.options import ModelOptions
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.engine.execution import Execution
     from smoothcert.models.base import BaseClassifier
     from smoothcert.perturb.base import Perturbation
-    from smoothcert.perturb.diagonal import DiagonalNoise
     from smoothcert.perturb.hybrid import Hybrid
-    from smoothcert.runs.run import Run
     from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 
 _PICKLES = {".pkl", ".pickle", ".joblib"}
@@ -54,8 +58,6 @@ class NamedModel:
 
     def departures(self, noise: str | None, sigma: float | None, inputs: Dataset) -> list[str]:
         """In words, what was assumed of it, and how the noise and the inputs differ from those of its training."""
-        from smoothcert.analysis.trained import Departures
-
         asked = Departures(noise, sigma, inputs.value_range(), self.trained, self.trained_range)
         return [*([] if self.assumed is None else [self.assumed]), *asked.in_words()]
 
@@ -66,8 +68,6 @@ class NamedModel:
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
-        from smoothcert.perturb.base import DEFAULT_NOISE
-
         return given or self.noise or DEFAULT_NOISE
 
     def sigma_or(self, given: float | None) -> float:
@@ -77,16 +77,11 @@ class NamedModel:
         if self.sigma == 0:
             raise InvalidValueError("--sigma is missing, and the model was trained without noise")
         if self.sigma is None:
-            raise InvalidValueError(
-                "--sigma is missing, and the model doesn't say which noise it was trained with"
-            )
+            raise InvalidValueError("--sigma is missing, and the model doesn't say what it was trained with")
         return self.sigma
 
     def dataset_or(self, given: str | None) -> str:
         """The data set asked for, else the one the model was trained on, if that is a registered name and no path."""
-        from smoothcert.datasets.base import DATASETS
-        from smoothcert.runs.run import suggested_options
-
         if given is not None:
             return given
         if self.dataset is None:
@@ -103,7 +98,6 @@ class NamedModel:
     ) -> SmoothedClassifier:
         """The model smoothed with the σ asked for, or the one it was trained with; or with scales that are given."""
         from smoothcert.smoothing.classifier import SmoothedClassifier
-        from smoothcert.smoothing.plan import CertifyPlan
 
         fitted = named_diagonal(noise, sigma) if isinstance(noise, str) else noise
         if fitted is not None:
@@ -119,14 +113,12 @@ class NamedModel:
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
-    from smoothcert.analysis.trained import read_recipe_file, trained_range, training_facts
+    from smoothcert.analysis.trained import trained_range
     from smoothcert.architectures.checkpoints import CHECKPOINT_SUFFIXES, whole_module
     from smoothcert.architectures.weights import load_model
-    from smoothcert.hints import option as spelled
     from smoothcert.models.adapt import as_stated
     from smoothcert.models.torch_module import TorchClassifier
     from smoothcert.models.wrappers import Sharpened
-    from smoothcert.perturb.base import NOISES
 
     path = Path(name)
     if path.suffix == ".onnx":
@@ -142,12 +134,8 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
             whole = whole_module(path)
         if whole is not None:
             return NamedModel(_adapted(whole, options, votes))
-    module, spec = load_model(
-        path,
-        architecture=options.architecture,
-        trust_pickle=options.trust_pickle,
-        normalisation=options.normalisation,
-    )
+    asked = {name: getattr(options, name) for name in ("architecture", "trust_pickle", "normalisation")}
+    module, spec = load_model(path, **asked)
     for option in ("output", "classes", "input_dtype", "constants"):
         if getattr(options, option) is not None:
             raise InvalidValueError(
@@ -190,23 +178,14 @@ def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifi
     from smoothcert.models.adapt import adapt
 
     if options.normalisation is not None:
-        raise InvalidValueError(
-            "--normalisation is for published checkpoints: normalise inside this model, or leave it out"
-        )
+        raise InvalidValueError("--normalisation is for published checkpoints: normalise inside this model")
     if options.sharpen is not None:
         raise InvalidValueError(
             "--sharpen is for models that smoothcert loads itself: multiply the scores inside this one, or leave it out"
         )
-    return adapt(
-        model,
-        votes,
-        options.outputs,
-        options.classes,
-        output=options.output,
-        thread_safe=options.thread_safe,
-        input_dtype=options.input_dtype,
-        constants=None if options.constants is None else _arrays(options.constants),
-    )
+    asked = {name: getattr(options, name) for name in ("output", "thread_safe", "input_dtype")}
+    constants = None if options.constants is None else _arrays(options.constants)
+    return adapt(model, votes, options.outputs, options.classes, constants=constants, **asked)
 
 
 def declared_as(options: ModelOptions, stated: object) -> ModelOptions:
@@ -217,18 +196,13 @@ def declared_as(options: ModelOptions, stated: object) -> ModelOptions:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    from smoothcert.errors import DataError
-    from smoothcert.npy import opened_npz
-
     try:
         with opened_npz(path) as archive:
             return {name: archive[name] for name in archive}
     except FileNotFoundError:
         raise DataError(f"--constants {path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"--constants {path} can't be read ({error}): save plain arrays with np.savez"
-        ) from None
+        raise DataError(f"--constants {path} can't be read ({error}): save arrays with np.savez") from None
 
 
 def _text(value: object) -> str | None:
@@ -253,9 +227,7 @@ def _imported(name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except ImportError as error:
-        raise ModelError(
-            f"{name}: can't import {module_name} ({error}); run from the folder that holds it"
-        ) from None
+        raise ModelError(f"{name}: can't import {module_name} ({error}); run from its folder") from None
     except AttributeError:
         raise ModelError(f"{name}: module {module_name} has no {attribute}") from None
     return found
@@ -312,7 +284,6 @@ def _directory(_kind: object, tokens: Sequence[Token]) -> Path:
     text = tokens[0].value
     if "://" not in text:  # most are paths: help and mistakes don't wait for the library
         return Path(text)
-    from smoothcert.errors import InvalidValueError, RunError
     from smoothcert.runs.publishing import local_run
 
     try:
@@ -330,10 +301,6 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
     ``sigma`` must be left out: the vector is complete, and scaling it would give another noise than the fitted one.
     """
-    from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, PERTURBATIONS
-    from smoothcert.perturb.diagonal import diagonal_noise, load_sigmas
-    from smoothcert.registry import unknown_name
-    from smoothcert.runs.layout import RunFiles
     from smoothcert.smoothing.fits.fit import finished_fit
 
     if text in NOISES:
@@ -362,7 +329,6 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
 def foreign_fit(text: str, classifier: ModelClassifier, input_shape: tuple[int, ...]) -> str | None:
     """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
-    from smoothcert.perturb.base import NOISES, PERTURBATIONS
     from smoothcert.smoothing.fits.fit import read_fit
 
     if text in NOISES or text in PERTURBATIONS:

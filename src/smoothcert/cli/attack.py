@@ -5,47 +5,45 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from smoothcert.cli.arguments import RunPath
+from smoothcert.analysis.plots.drawing import check_picture_path
+from smoothcert.cli.arguments import NamedModel, RunPath, declared_as, load_named_model
 from smoothcert.cli.commands import Exit
-from smoothcert.cli.options import FewInputsOptions, ModelOptions, OutputOptions
-from smoothcert.cli.plan_options import SpeedOptions, execution_of, fields_of, given, option, options_class
+from smoothcert.cli.console import View, emit, figure_table, note, progress_bar, report_mistake, warn
+from smoothcert.cli.options import ORIGIN, FewInputsOptions, ModelOptions, OriginOptions, OutputOptions
+from smoothcert.cli.plan_options import SpeedOptions, execution_of, fields_of, given, option, options
+from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackPlan, LinePlan
+from smoothcert.errors import InvalidValueError, ModelError, RunError
+from smoothcert.files import write_atomically
+from smoothcert.hints import command
+from smoothcert.rounding import decimal_down
+from smoothcert.runs.run import Run, open_inputs_of, read_run
+from smoothcert.runs.statement import Choice, PlanStatement
 
 if TYPE_CHECKING:
     from smoothcert.analysis.plots.gallery import Ends
-    from smoothcert.cli.arguments import NamedModel
-    from smoothcert.cli.views import View
-    from smoothcert.datasets.base import Dataset
     from smoothcert.empirical.diagnostics import ConfidenceLine
-    from smoothcert.empirical.results import AttackedInput, AttackReport
+    from smoothcert.empirical.results import AttackReport
     from smoothcert.models.torch_module import TorchClassifier
-    from smoothcert.runs.run import Run
 
-if TYPE_CHECKING:
+_ALPHA = fields_of(AttackPlan)["alpha"]
+_OWN_ALPHA = replace(_ALPHA, default=None, help=f"{_ALPHA.help[:-1]} (default: the run's alpha).")
 
-    class AttackOptions:
-        """The plan's fields with their defaults; alpha is None unless given."""
 
-    class LineOptions:
-        """The plan's fields with their defaults, but σ and clip: those follow from model and data."""
+@options(option(knob) for knob in (fields_of(AttackPlan) | {"alpha": _OWN_ALPHA}).values())
+class AttackOptions:
+    """The plan's fields with their defaults; alpha is None unless given."""
 
-else:
-    _ATTACK = fields_of(AttackPlan)
-    _ATTACK["alpha"] = replace(
-        _ATTACK["alpha"], default=None, help=f"{_ATTACK['alpha'].help[:-1]} (default: the run's alpha)."
-    )
-    AttackOptions = options_class("AttackOptions", [option(knob) for knob in _ATTACK.values()], __name__)
-    LineOptions = options_class(
-        "LineOptions",
-        [option(knob) for knob in fields_of(LinePlan, but=("sigma", "clip")).values()],
-        __name__,
-    )
 
-_ORIGIN = Group("Where model and data are (what a run names is not opened unasked)", sort_key=5)
+@options(option(knob) for knob in fields_of(LinePlan, but=("sigma", "clip")).values())
+class LineOptions:
+    """The plan's fields with their defaults, but σ and clip: those follow from model and data."""
+
+
 _INPUTS = Group("Which inputs of the run", sort_key=4)
 
 _MOST_SHOWN = 10  # contradictions spelled out on the screen; --json has them all
@@ -60,10 +58,8 @@ def attack(
     lines: bool = False,  # noqa: ARG001  (with it, the words go to the command below)
     every: Annotated[int, Parameter(group=_INPUTS)] = 1,
     max: Annotated[int | None, Parameter(group=_INPUTS)] = None,
-    model: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
-    dataset: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
-    split: Annotated[Literal["test", "train"] | None, Parameter(group=_ORIGIN)] = None,
-    data_dir: Annotated[Path | None, Parameter(group=_ORIGIN)] = None,
+    model: Annotated[str | None, Parameter(group=ORIGIN)] = None,
+    origin: OriginOptions = OriginOptions(),
     attack_batch: int = 16,
     model_options: ModelOptions = ModelOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -100,24 +96,12 @@ def attack(
         Stop after M inputs, whatever --every is.
     model
         The model: a training run, .onnx or weight file, or module:function. It must be the model that was certified.
-    dataset
-        The data set, unless the run names a registered one, such as mnist.
-    split
-        Split of the data set.
-    data_dir
-        Where the files of the data set are.
     attack_batch
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.cli.arguments import declared_as, load_named_model
-    from smoothcert.cli.console import note, progress_bar, warn
-    from smoothcert.cli.views import emit
     from smoothcert.empirical.attacker import attack_run, check_attackable
     from smoothcert.empirical.results import AttackProgress
-    from smoothcert.files import write_atomically
-    from smoothcert.runs.run import open_inputs_of, read_run
-    from smoothcert.runs.statement import Choice, PlanStatement
 
     execution = execution_of(speed)
     choice = Choice(every, max)
@@ -131,11 +115,11 @@ def attack(
         raise _model_missing(whole)
     named = load_named_model(model, declared_as(model_options, whole.manifest.model.declared), "hard")
     if plan.attack is None and not named.classifier.differentiable:
-        note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
-    inputs = open_inputs_of(whole, dataset, split, data_dir)
+        note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)")
+    inputs = open_inputs_of(whole, **vars(origin))
     for departure in named.departures(whole.manifest.plan.noise, whole.manifest.plan.sigma, inputs):
-        warn(departure, output.quiet)
-    with progress_bar("attacking", "attacks", output.silent) as bar:
+        warn(departure)
+    with progress_bar("attacking", "attacks") as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
             chosen,
@@ -156,23 +140,12 @@ def attack(
 
 
 def _model_missing(run: Run) -> Exception:
-    from smoothcert.errors import RunError
-    from smoothcert.hints import command
-
     origin = run.manifest.origin
     if origin.model is None:
-        return RunError(
-            f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
-        )
-    again = command(
-        "attack",
-        run.path,
-        model=origin.model,
-        architecture=origin.architecture,
-        sharpen=None if (beta := origin.value("sharpen")) is None else str(beta),
-        dataset=origin.dataset,
-        data_dir=origin.data_dir,
-    )
+        return RunError(f"--model is missing, {run.path} doesn't say where {run.manifest.model.name} is")
+    names = ("model", "architecture", "sharpen", "dataset", "data_dir")
+    stated = {name: None if (value := origin.value(name)) is None else str(value) for name in names}
+    again = command("attack", run.path, **stated)
     return RunError(
         f"--model is missing: what a run names is never opened unasked, because runs may be untrusted. If you "
         f"trust what it names: `{again}`"
@@ -180,8 +153,6 @@ def _model_missing(run: Run) -> Exception:
 
 
 def _lines(report: AttackReport) -> str:
-    from smoothcert.rounding import decimal_down
-
     rows = [["idx", "label", "broken_at", "certified_radius"]]
     for one in report.inputs:
         broken_at = "" if one.broken_at is None else f"{one.broken_at!r}"
@@ -195,7 +166,6 @@ def _view(run: Run, report: AttackReport, typed: list[str], shortfall: str | Non
     hold."""
     from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
-    from smoothcert.cli.views import View, figure_table
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -213,7 +183,12 @@ def _view(run: Run, report: AttackReport, typed: list[str], shortfall: str | Non
         "empirical_accuracy": dict(zip(typed, empirical)),
         "empirical_interval": dict(zip(typed, intervals)),
         "broken": dict(zip(typed, broken)),
-        "contradictions": [_contradiction(one) for one in report.contradictions()],
+        "contradictions": [
+            {"idx": one.record.index, "label": one.record.label, "certified_radius": one.certified_radius}
+            | asdict(one.broken)
+            for one in report.contradictions()
+            if one.broken is not None
+        ],
     }
     heading = f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius"
     table = figure_table("radius", "certified", "empirical", "interval", "inputs broken")
@@ -238,20 +213,7 @@ def _view(run: Run, report: AttackReport, typed: list[str], shortfall: str | Non
     return View(data, [heading, table, told])
 
 
-def _contradiction(one: AttackedInput) -> dict[str, Any]:
-    assert one.broken is not None
-    return {
-        "idx": one.record.index,
-        "label": one.record.label,
-        "certified_radius": one.certified_radius,
-        **asdict(one.broken),
-    }
-
-
 def _report_contradictions(run: Run, report: AttackReport) -> None:
-    from smoothcert.cli.console import report_mistake
-    from smoothcert.rounding import decimal_down
-
     against = report.contradictions()
     for one in against[:_MOST_SHOWN]:
         assert one.broken is not None
@@ -311,12 +273,8 @@ def lines(
     """
     import numpy as np
 
-    from smoothcert.analysis.plots.drawing import check_picture_path
     from smoothcert.analysis.plots.gallery import plot_confidence_lines
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import View, emit
     from smoothcert.empirical.diagnostics import confidence_lines
-    from smoothcert.errors import InvalidValueError
     from smoothcert.models.adapt import labelled_for
 
     if out is not None:
@@ -326,32 +284,20 @@ def lines(
     low, high = inputs.value_range()
     plan = LinePlan(named.sigma_or(sigma), clip=low >= 0 and high <= 1, **vars(plan_options))
     indices = list(data.choice().indices(len(inputs)))
-    quiet = output.silent
-    with progress_bar("lines", "inputs", quiet) as bar:
-        bar.begin(len(indices), len(indices))
+    with progress_bar("lines", "inputs", len(indices)) as bar:
         walked = confidence_lines(classifier.module, inputs, indices, plan, bar.one)
     right, turned = _turned(walked)
     earlier = None
     if before is not None:
         other, _ = _torch_model(before, model_options)
-        with progress_bar("lines, before", "inputs", quiet) as bar:
-            bar.begin(len(indices), len(indices))
+        with progress_bar("lines, before", "inputs", len(indices)) as bar:
             of_other = _turned(confidence_lines(other.module, inputs, indices, plan, bar.one))
         if not of_other[0]:
             raise InvalidValueError(f"{before} is right on none of the inputs: there is no ratio to draw")
         earlier = of_other[1], len(of_other[0])
     median = turned[len(turned) // 2] if turned else None
-    rows = [
-        {
-            "idx": line.index,
-            "label": line.label,
-            "rival": line.rival,
-            "right": line.right,
-            "distance": line.distance,
-            "equal_confidence_ratio": line.equal_confidence_ratio,
-        }
-        for line in walked
-    ]
+    names = ("label", "rival", "right", "distance", "equal_confidence_ratio")
+    rows = [{"idx": line.index} | {name: getattr(line, name) for name in names} for line in walked]
     words = "no adversary turned the answer" if median is None else f"median mixing ratio {median:.3f}"
     told = (
         f"{len(walked)} inputs, {len(right)} right without attack; of those, {len(turned)} are turned on the way to "
@@ -369,12 +315,10 @@ def lines(
             before=earlier,
             ends=_ends(right, inputs) if each and plan.clip else (),
         )
-        note(str(out), quiet)
+        note(str(out))
 
 
 def _torch_model(text: str, options: ModelOptions) -> tuple[TorchClassifier, NamedModel]:
-    from smoothcert.cli.arguments import load_named_model
-    from smoothcert.errors import ModelError
     from smoothcert.models.torch_module import TorchClassifier
 
     named = load_named_model(text, options, "hard")

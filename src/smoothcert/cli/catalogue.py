@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.table import Column, Table
+from rich.text import Text
 
+from smoothcert.cli.console import View, emit, note, progress_bar, stdout
 from smoothcert.cli.options import OutputOptions
+from smoothcert.cli.progress import Meter
+from smoothcert.datasets.published import DATA_VARIABLE, PUBLICATIONS
+from smoothcert.errors import InvalidValueError
+from smoothcert.hints import command, option
+from smoothcert.registry import check_name, unknown_name
+from smoothcert.training.recipe import Method, Recipe, descriptions, markdown_rows, shipped_recipes
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-    from smoothcert.cli.progress import Meter
     from smoothcert.downloads import Watch
-    from smoothcert.training.recipe import Method, Recipe
 
 _MB = 10**6
 _WIDE = 90
@@ -44,16 +49,10 @@ def list_data(
     data_dir
         Where the files are (default: the environment variable SMOOTHCERT_DATA).
     """
-    from rich.table import Table
-
-    from smoothcert.cli.views import View, emit
-    from smoothcert.datasets.published import DATA_VARIABLE, PUBLICATIONS
     from smoothcert.downloads import found_in
-    from smoothcert.registry import check_name
 
-    table = Table(title="names for data fetch", title_justify="left")
-    for column in ("name", "MB to fetch", "there", "looked for in"):
-        table.add_column(column, overflow="fold")
+    headings = (Column(name, overflow="fold") for name in ("name", "MB to fetch", "there", "looked for in"))
+    table = Table(*headings, title="names for data fetch", title_justify="left")
     rows: dict[str, Any] = {}
     for name in names:
         check_name("published data set", name, PUBLICATIONS)
@@ -70,10 +69,10 @@ def list_data(
             "mirrors": list(publication.mirrors),
         }
         state = "no" if not there else "yes" if there == all_of_them else f"{there} of {all_of_them} files"
-        looked = "\n".join(map(str, places if place is None else [place]))
-        table.add_row(
-            name, f"{publication.size / _MB:.1f}", state, looked or f"nowhere: {DATA_VARIABLE} isn't set"
+        looked = (
+            "\n".join(map(str, places if place is None else [place])) or f"nowhere: {DATA_VARIABLE} isn't set"
         )
+        table.add_row(name, f"{publication.size / _MB:.1f}", state, looked)
     others = "Besides these, digits comes with scikit-learn; imagenet and kitti are read, and must be fetched by hand."
     emit(View(rows, [table, others]), output)
 
@@ -102,12 +101,7 @@ def fetch_data(
         Fetch from https://HOST/FOLDER, which has the files under their published names, and not from the usual places.
         Repeat it for more: they are tried in turn.
     """
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.datasets.published import DATA_VARIABLE, PUBLICATIONS
     from smoothcert.downloads import fetch
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.registry import check_name
 
     mirrors = [part for text in mirror or () for part in re.split(r",(?=https?://)", text)]
     for name in names:
@@ -116,18 +110,16 @@ def fetch_data(
         raise InvalidValueError(f"name what to fetch: {', '.join(PUBLICATIONS)}")
     root = data_dir or (Path(named) if (named := os.environ.get(DATA_VARIABLE)) else None)
     if root is None:
-        raise InvalidValueError(
-            f"name the folder for the files with --data-dir or the environment variable {DATA_VARIABLE}"
-        )
+        raise InvalidValueError(f"name the folder with --data-dir or the variable {DATA_VARIABLE}")
     told: dict[str, Any] = {}
     for name in names:
-        with progress_bar(f"fetching {name}", "MB", output.silent) as meter:
+        with progress_bar(f"fetching {name}", "MB") as meter:
             done = fetch(PUBLICATIONS[name], root, mirrors, _watch(meter))
         told[name] = {"folder": str(done.folder), "fetched": list(done.fetched)}
         how = "fetched and checked" if done.fetched else "there already and right"
-        note(f"{name}: {how}, in {done.folder}", output.silent)
+        note(f"{name}: {how}, in {done.folder}")
     where = "" if data_dir is None else f" with --data-dir {shlex.quote(str(root))}"
-    note(f"Commands find {'it' if len(names) == 1 else 'them'}{where}.", output.silent)
+    note(f"Commands find {'it' if len(names) == 1 else 'them'}{where}.")
     emit(View(told), output)
 
 
@@ -171,10 +163,6 @@ def recipes(
     markdown
         The training methods as a Markdown table.
     """
-    from smoothcert.cli.views import View, emit
-    from smoothcert.registry import unknown_name
-    from smoothcert.training.recipe import descriptions, markdown_rows, shipped_recipes
-
     if markdown:
         print(markdown_rows(), end="")
         return
@@ -197,18 +185,11 @@ def recipes(
 
 
 def _methods(methods: Sequence[Method]) -> Iterator[str | Table]:
-    from rich import box
-    from rich.table import Table
-
-    from smoothcert.cli.console import stdout
-    from smoothcert.hints import command
-
     if not methods:
         return
     wide = stdout().width >= _WIDE
-    table = Table(title="names for train --objective", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("method", "what it optimises", "cost of a step", *(["paper"] if wide else [])):
-        table.add_column(heading)
+    headings = ("method", "what it optimises", "cost of a step", *(["paper"] if wide else []))
+    table = Table(*headings, title="names for train --objective", title_justify="left", box=box.SIMPLE_HEAD)
     for method in methods:
         table.add_row(method.name, method.summary, method.cost, *([method.paper] if wide else []))
     yield table
@@ -216,11 +197,6 @@ def _methods(methods: Sequence[Method]) -> Iterator[str | Table]:
 
 
 def _method(method: Method) -> Iterator[str | Text | Table]:
-    from rich.table import Table
-    from rich.text import Text
-
-    from smoothcert.hints import option
-
     yield Text.assemble((method.name, "bold"), f"  {method.paper}\n\n{method.text}\n")
     yield f"cost of a step: {method.cost}"
     if method.knobs:
@@ -233,20 +209,12 @@ def _method(method: Method) -> Iterator[str | Text | Table]:
 
 
 def _recipes(recipes: Sequence[Recipe]) -> Iterator[Table]:
-    from rich import box
-    from rich.table import Table
-
-    from smoothcert.cli.console import stdout
-
     if not recipes:
         return
     wide = stdout().width >= _WIDE
-    table = Table(title="names for train --recipe", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("epochs", justify="right", no_wrap=True)
-    table.add_column("ACR", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("published in")
+    figures = (Column(name, justify="right", no_wrap=True) for name in ("epochs", "ACR"))
+    columns = [Column("recipe", no_wrap=True), *figures, *([Column("published in")] if wide else [])]
+    table = Table(*columns, title="names for train --recipe", title_justify="left", box=box.SIMPLE_HEAD)
     for recipe in recipes:
         acr = "–" if recipe.published_acr is None else f"{recipe.published_acr:.3f}"
         cells = [recipe.name, str(recipe.plan.epochs), acr]

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
+from rich.table import Table
 
+from smoothcert.analysis.facts import votes_in_words, votes_used
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.cli.arguments import NamedModel, load_named_model
+from smoothcert.cli.console import View, figure_table, progress_bar
 from smoothcert.cli.levels import LevelOptions
 from smoothcert.cli.options import (
     BoundName,
@@ -19,25 +24,16 @@ from smoothcert.cli.options import (
     Sigma,
     settle_for,
 )
-from smoothcert.cli.plan_options import (
-    NumericsOptions,
-    SearchText,
-    SpeedOptions,
-    VoteOptions,
-    execution_of,
-    numerics_of,
-    search_of,
-)
+from smoothcert.cli.plan_options import EngineOptions, SearchText, VoteOptions, search_of
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import check_count
+from smoothcert.plain_text import norm_name
+from smoothcert.runs.run import Run
+from smoothcert.runs.statement import Choice, Shard
+from smoothcert.smoothing.plan import AUTO
 from smoothcert.smoothing.stopping.base import BUDGETS, STOP_RULES
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from smoothcert.cli.arguments import NamedModel
-    from smoothcert.cli.views import View
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.runs.run import Run
-    from smoothcert.runs.statement import Choice
     from smoothcert.smoothing.classifier import ModelClassifier
     from smoothcert.smoothing.holding import HoldingClassifier
 
@@ -63,7 +59,7 @@ class StopOptions:
             f"For a decision: {_written('decision')}. Radii stop growing once the question is answered: don't take "
             "their mean.\n\n"
             f"For the mean radius: {_written('mean radius')}.\n\n"
-            f"With any: {_written('any')}.",
+            f"With any: {_written('any')}."
         ),
     ] = None
     total_votes: int | None = None
@@ -72,8 +68,6 @@ class StopOptions:
 
     def stops(self) -> tuple[str, ...]:
         """Stop rules and budget as the plan takes them."""
-        from smoothcert.errors import check_count
-
         total = self.total_votes
         if total is not None:
             check_count("total votes", total)
@@ -116,18 +110,13 @@ class CertificationOptions:
     """I/N: every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert run merge` makes
     one run of all N. For arrays of jobs in a batch queue (docs/scaling.md)."""
     model_options: ModelOptions = ModelOptions()
-    numerics: NumericsOptions = NumericsOptions()
-    speed: SpeedOptions = SpeedOptions()
+    engine: EngineOptions = EngineOptions()
 
     def of(self, model: str, default_bound: str | None = None, hold: list[str] | None = None) -> Asked:
         """Options as the library takes them; what can't be is refused before anything long begins."""
-        from smoothcert.bounds.base import BOUNDS
-        from smoothcert.cli.arguments import load_named_model
         from smoothcert.cli.tables import perturbed
-        from smoothcert.runs.statement import Shard
-        from smoothcert.smoothing.plan import AUTO
 
-        execution, searched = execution_of(self.speed), search_of(self.sigma_search)
+        execution, searched = self.engine.execution, search_of(self.sigma_search)
         shard = None if self.shard is None else Shard.parse(self.shard)
         choice = self.data.choice(shard)
         bound = self.bound or default_bound
@@ -140,20 +129,11 @@ class CertificationOptions:
             lambda: replace(self.data, split="train").load(data_name),
             held=hold is not None,
         )
+        plan = {**vars(self.votes), **self.engine.plan_fields, "bound": bound or AUTO, "seed": self.seed}
+        plan |= {"search": searched, "stop": self.stopping.stops()}
+        sigma = self.sigma if perturbation is None else None
         classifier = self.levels.smoothed(
-            model,
-            named,
-            self.model_options,
-            execution,
-            self.sigma if perturbation is None else None,
-            perturbation or noise,
-            levels=self.numerics.levels,
-            bound=bound or AUTO,
-            **vars(self.votes),
-            seed=self.seed,
-            numerics=numerics_of(self.numerics),
-            search=searched,
-            stop=self.stopping.stops(),
+            model, named, self.model_options, execution, sigma, perturbation or noise, **plan
         )
         settle_for(classifier, inputs, hold)
         noise = noise if perturbation is None else perturbation.name
@@ -166,15 +146,12 @@ def certify_with_bar(
     out: Path,
     choice: Choice,
     origin: dict[str, Any] | None = None,
-    *,
-    quiet: bool,
 ) -> Run:
     """Certify into ``out`` while a bar shows inputs, votes per second and time left."""
-    from smoothcert.cli.console import progress_bar
     from smoothcert.evaluation.certification import Progress, certify_dataset
 
     total = len(choice.indices(len(dataset)))
-    with progress_bar("certifying", "votes", quiet) as bar:
+    with progress_bar("certifying", "votes") as bar:
         progress = Progress(
             begin=lambda votes, done: bar.begin(votes, total, done),
             votes=bar.advance,
@@ -185,13 +162,10 @@ def certify_with_bar(
 
 def run_view(run: Run) -> View:
     """The run's figures."""
-    from smoothcert.analysis.facts import votes_in_words, votes_used
     from smoothcert.analysis.layouts import render_table
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.overview import levels_used, used_json
     from smoothcert.analysis.tables import default_radii
-    from smoothcert.cli.views import View, figure_table
-    from smoothcert.plain_text import norm_name
 
     data: dict[str, Any] = {"run": str(run.path), "results_sha256": run.records.digest, "table": []}
     if (

@@ -7,18 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
+from rich.table import Column, Table
 
-from smoothcert.cli.certification import CertificationOptions
-from smoothcert.cli.options import Held, ModelName, ModelOptions, OutputOptions, held_columns
+from smoothcert.analysis.evidence import planned_ceiling
+from smoothcert.analysis.trained import TRAINED, uninformative
+from smoothcert.cli.arguments import foreign_fit
+from smoothcert.cli.certification import Asked, CertificationOptions, certify_with_bar, run_view
+from smoothcert.cli.console import View, emit, note, progress_bar, warn
+from smoothcert.cli.options import Held, ModelName, ModelOptions, OutputOptions, held_back
+from smoothcert.cli.progress import clock
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative
+from smoothcert.hints import beside, command
+from smoothcert.perturb.base import NOISES, PERTURBATIONS
+from smoothcert.plain_text import norm_name
+from smoothcert.runs.side_files import read_searches, searches_in_words
+from smoothcert.runs.statement import PlanStatement
+from smoothcert.smoothing.plan import CertifyPlan, former_default
+from smoothcert.smoothing.stores.base import store_for
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from smoothcert.cli.certification import Asked
-    from smoothcert.evaluation.planning import Pace, PilotDraws, Work
     from smoothcert.smoothing.classifier import ModelClassifier
     from smoothcert.smoothing.holding import HoldingClassifier
-    from smoothcert.smoothing.plan import CertifyPlan
 
 
 DRY_RUN = Group("What it will cost", sort_key=12)
@@ -76,23 +85,15 @@ def certify(
         Then pass the certificates through this memory, as `smoothcert run remember` does, so that no two answers
         contradict each other: the answers go to `--out`, the certificates to a directory beside it, OUT-certificates.
     """
-    from smoothcert.analysis.trained import TRAINED, uninformative
-    from smoothcert.cli.certification import certify_with_bar, run_view
-    from smoothcert.cli.console import note, warn
     from smoothcert.cli.runs import remember_with_bar
-    from smoothcert.cli.views import emit
-    from smoothcert.errors import InvalidValueError
     from smoothcert.perturb.base import real_noise
-    from smoothcert.smoothing.plan import former_default
 
     if dry_run:
         default_bound = None if out is None else former_default(out)
         _forecast(options.of(model, default_bound, hold), pilot_inputs, price_per_hour, output)
         return
     if out is None:
-        raise InvalidValueError(
-            "--out is missing: name the run directory, or give --dry-run to see what it would cost"
-        )
+        raise InvalidValueError("--out is missing: name the run directory, or give --dry-run for the cost")
     if memory is not None:
         _check_memory(memory, hold, options.shard, out, options.levels.asked)
     # With a memory, the certificates that it is asked about afterwards go beside the answers.
@@ -101,11 +102,8 @@ def certify(
     if memory is not None:
         real_noise(asked.classifier.plan.noise, "a region memory (--memory)")
     named, inputs, classifier = asked.named, asked.inputs, asked.classifier
-    columns = held_columns(hold)
-    from smoothcert.smoothing.holding import HoldingClassifier
-
-    voting = classifier if columns is None else HoldingClassifier(classifier, columns)
-    _tell_what_to_know(asked, voting, out, output)
+    voting = held_back(classifier, hold)
+    _tell_what_to_know(asked, voting, out)
     origin: dict[str, Any] = {
         "model": model,
         "architecture": options.model_options.architecture,
@@ -120,58 +118,47 @@ def certify(
         **vars(options.model_options),
         "hold": hold,
         "chooser": options.levels.chooser,
-        "level_models": None if (models := options.levels.level_models) is None else list(models),
+        "level_models": options.levels.level_models and list(options.levels.level_models),
     }
-    origin |= {
-        key: str(value) if isinstance(value, Path) else value
-        for key, value in described.items()
-        if value not in (None, getattr(ModelOptions, key, None))
-    }
+    for key, value in described.items():
+        if value not in (None, getattr(ModelOptions, key, None)):
+            origin[key] = str(value) if isinstance(value, Path) else value
     if named.method is not None:
         origin["method"] = named.method
     if named.trained:
         origin[TRAINED] = dict(named.trained)
-    run = certify_with_bar(voting, inputs, certified, asked.choice, origin, quiet=output.silent)
+    run = certify_with_bar(voting, inputs, certified, asked.choice, origin)
     if memory is None:
         emit(run_view(run), output)
     answers = run.records
     if (doubt := uninformative(answers.predicted, answers.label, len(inputs.classes))) is not None:
-        warn(doubt, output.quiet)
+        warn(doubt)
     if classifier.plan.search is not None:
-        from smoothcert.runs.side_files import read_searches, searches_in_words
-
         done = set(run.records.index.tolist())
         searches = [search for index, search in read_searches(certified).items() if index in done]
-        note(searches_in_words(searches, classifier.plan.noise.sigma), output.silent)
+        note(searches_in_words(searches, classifier.plan.noise.sigma))
     if memory is not None:
         remember_with_bar(run, inputs, memory, out, output)
 
 
-def _tell_what_to_know(
-    asked: Asked, voting: ModelClassifier | HoldingClassifier, out: Path, output: OutputOptions
-) -> None:
+def _tell_what_to_know(asked: Asked, voting: ModelClassifier | HoldingClassifier, out: Path) -> None:
     """What the reader may not have meant, before votes are spent."""
-    from smoothcert.cli.arguments import foreign_fit
-    from smoothcert.cli.console import note, warn
-    from smoothcert.hints import beside, command
-    from smoothcert.perturb.base import NOISES, PERTURBATIONS
     from smoothcert.smoothing.holding import HoldingClassifier
     from smoothcert.smoothing.procedures import expected_votes
 
     named, noise, inputs, classifier = asked.named, asked.noise, asked.inputs, asked.classifier
-    plan, quiet = classifier.plan, output.silent
+    plan = classifier.plan
     low, high = inputs.value_range()
     units = plan.noise.in_words() or f"inputs lie in [{low:g}, {high:g}]; σ is in the same units"
-    note(f"{inputs.name}: {units}", quiet)
+    note(f"{inputs.name}: {units}")
     one_sigma = plan.noise.sigma if plan.sigma_levels is None else None
     for departure in named.departures(plan.noise.name, one_sigma, inputs):
-        warn(departure, output.quiet)
+        warn(departure)
     if (expected := expected_votes(plan)) is not None and expected >= plan.n:
         warn(
             f"{plan.budget.text} costs more than it saves at n = {plan.n}: with its pilot of "
             f"{plan.budget.pilot_votes} an input gets about {expected:.0f} votes. Leave it out, take a "
-            "smaller pilot (pilot:1%,200) or a larger n",
-            output.quiet,
+            "smaller pilot (pilot:1%,200) or a larger n"
         )
     noisy = inputs.input_shape
     if isinstance(voting, HoldingClassifier):
@@ -180,40 +167,30 @@ def _tell_what_to_know(
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
             f"Subtract {lost:.3g} from a radius for one that holds for any numbers, as the statements of show do; "
-            "--grid Q chooses a grid that has the multiples of 1/Q",
-            quiet,
+            "--grid Q chooses a grid that has the multiples of 1/Q"
         )
     if classifier.base.thread_safe is False and classifier.execution.worker_count() > 1:
-        note(
-            f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it", quiet
-        )
+        note(f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it")
     if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
-        note(warning, quiet)
+        note(warning)
     if noise not in NOISES and noise not in PERTURBATIONS:
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
-            f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",
-            quiet,
+            f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`"
         )
     if plan.search is not None:
         note(
             "σ is searched for each input: each certificate is about the classifier frozen at that input's own σ. An "
-            "input nearby may get another σ and another answer; only a region memory rules that out.",
-            quiet,
+            "input nearby may get another σ and another answer; only a region memory rules that out."
         )
 
 
 def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:
     """Refuse, before any vote, what no memory takes, and one that isn't installed."""
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.smoothing.stores.base import store_for
-
     if hold is not None:
         raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
     if levelled:
-        raise InvalidValueError(
-            "with sigma levels it is one classifier already, which needs no memory: leave --memory out"
-        )
+        raise InvalidValueError("with sigma levels it is one classifier and needs no memory: drop --memory")
     if shard is not None:
         raise InvalidValueError(
             "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "
@@ -228,12 +205,7 @@ def _forecast(asked: Asked, pilot_inputs: int, price_per_hour: float | None, out
     """What the certification will cost, before any of it is run."""
     import time
 
-    from smoothcert.analysis.evidence import planned_ceiling
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError, check_count, check_not_negative
     from smoothcert.evaluation.planning import bytes_on_disk, fixed_draws, paced, piloted, work_of
-    from smoothcert.runs.statement import PlanStatement
 
     check_count("pilot inputs (--pilot-inputs)", pilot_inputs)
     if price_per_hour is not None:
@@ -241,16 +213,14 @@ def _forecast(asked: Asked, pilot_inputs: int, price_per_hour: float | None, out
     classifier, inputs = asked.classifier, asked.inputs
     indices = asked.choice.indices(len(inputs))
     if not indices:
-        raise InvalidValueError(
-            f"--shard {asked.choice.shard} has no inputs: there are fewer inputs than shards"
-        )
+        raise InvalidValueError(f"--shard {asked.choice.shard} is empty: there are more shards than inputs")
     classifier.plan.budget.check_inputs(len(indices), classifier.plan.n0)
     chosen = indices[:: max(1, len(indices) // pilot_inputs)][:pilot_inputs]
     began = time.perf_counter()
     settled = classifier.prepare(inputs.input_shape)
     start = time.perf_counter() - began
     some = list(inputs.each(chosen))
-    with progress_bar("measuring", "votes", output.silent) as bar:
+    with progress_bar("measuring", "votes") as bar:
         bar.begin(None, len(some))
         pace = paced(classifier, some, start)
         whole = work_of(settled, len(indices), fixed_draws(settled, len(indices)))
@@ -261,11 +231,23 @@ def _forecast(asked: Asked, pilot_inputs: int, price_per_hour: float | None, out
     if pilot is not None:
         searched = () if settled.search is None else ((1.0, settled.search.evaluations),)
         work = work_of(settled, len(indices), (*pilot.draws, *searched))
-    statement = PlanStatement(settled.as_json())
-    told = _told(settled, whole, work, pace, pilot) | {
+    told = {
+        "votes_planned": round(whole.votes),
+        "votes_expected": round(work.votes),
+        "expected_share": work.votes / whole.votes,
+        "pilot": None if pilot is None else {"inputs": pilot.inputs, "votes_each": pilot.votes},
+        "forward_passes": round(work.passes),
+        "rows_of_a_pass": settled.numerics.layout().chunk,
+        "route": settled.numerics.route,
+        "dtype": settled.numerics.dtype,
+        "votes_per_second": pace.rows_per_second * work.votes / work.rows,
+        "seconds": pace.seconds(work),
+        "seconds_without_stopping": pace.seconds(whole),
+        "start_seconds": pace.start_seconds,
+        "bottleneck": pace.bottleneck(work),
         "inputs": len(indices),
         "bytes": bytes_on_disk(len(indices), classifier.classes),
-        "largest_radius": planned_ceiling(statement),
+        "largest_radius": planned_ceiling(PlanStatement(settled.as_json())),
         "device": classifier.execution.device,
         "backend": classifier.execution.backend,
         "workers": classifier.execution.worker_count(),
@@ -276,34 +258,7 @@ def _forecast(asked: Asked, pilot_inputs: int, price_per_hour: float | None, out
     emit(View(told, [_table(told, settled)]), replace(output, quiet=False))
 
 
-def _told(
-    settled: CertifyPlan, whole: Work, work: Work, pace: Pace, pilot: PilotDraws | None
-) -> dict[str, Any]:
-    layout = settled.numerics.layout()
-    per_row = work.votes / work.rows
-    return {
-        "votes_planned": round(whole.votes),
-        "votes_expected": round(work.votes),
-        "expected_share": work.votes / whole.votes,
-        "pilot": None if pilot is None else {"inputs": pilot.inputs, "votes_each": pilot.votes},
-        "forward_passes": round(work.passes),
-        "rows_of_a_pass": layout.chunk,
-        "route": settled.numerics.route,
-        "dtype": settled.numerics.dtype,
-        "votes_per_second": pace.rows_per_second * per_row,
-        "seconds": pace.seconds(work),
-        "seconds_without_stopping": pace.seconds(whole),
-        "start_seconds": pace.start_seconds,
-        "bottleneck": pace.bottleneck(work),
-    }
-
-
 def _table(told: dict[str, Any], settled: CertifyPlan) -> Table:
-    from rich.table import Table
-
-    from smoothcert.cli.progress import clock
-    from smoothcert.plain_text import norm_name
-
     rows = [
         ("inputs", f"{told['inputs']:,}", f"n0 = {settled.n0}, n = {settled.n}, α = {settled.alpha:g}"),
         ("votes at most", f"{told['votes_planned']:,}", ""),
@@ -326,10 +281,9 @@ def _table(told: dict[str, Any], settled: CertifyPlan) -> Table:
     if (radius := told["largest_radius"]) is not None:
         why = f"in {norm_name(settled.certificate.norm)}, of a unanimous vote with the {settled.bound} bound"
         rows.append(("largest radius", f"{radius:.4g}", why))
-    table = Table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
+    table = Table(
+        Column(no_wrap=True), Column(justify="right", no_wrap=True), Column(no_wrap=True), show_header=False
+    )
     for row in rows:
         table.add_row(*row)
     return table

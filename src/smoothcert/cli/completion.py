@@ -26,9 +26,7 @@ def install_completion(shell: Literal["bash", "zsh", "fish"] | None = None, *, y
     try:
         chosen = shell or detect_shell()
     except ShellDetectionError:
-        raise InvalidValueError(
-            "--shell is missing: the shell can't be told; give bash, zsh or fish"
-        ) from None
+        raise InvalidValueError("--shell is missing: the shell is unknown; give bash, zsh or fish") from None
     app = make_app()
     script = get_default_completion_path(chosen, app.name[0])
     startup = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}.get(chosen)

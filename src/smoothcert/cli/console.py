@@ -21,7 +21,7 @@ from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
@@ -31,6 +31,9 @@ from rich.text import Text
 
 from smoothcert.cli.progress import PATIENCE, Meter, Paced
 from smoothcert.plain_text import shown
+
+if TYPE_CHECKING:
+    from smoothcert.cli.options import OutputOptions
 
 _WIDEST = 1000  # columns that a table may take
 
@@ -169,11 +172,41 @@ def stdout() -> Console:
     return _screen(sys.stdout)
 
 
-def print_figures(table: Table) -> None:
-    """Print a table as wide as its figures, also where a line of the terminal is shorter: half a figure is another."""
-    console = stdout()
-    needed = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
-    _screen(sys.stdout, max(needed, console.width)).print(table)
+@dataclass(frozen=True)
+class View:
+    """A result: ``data`` for ``--json``, and lines and tables to read."""
+
+    data: Any
+    parts: Iterable[str | Text | Table] = ()
+
+
+def emit(view: View, output: OutputOptions) -> None:
+    """Print a result: one JSON object with ``--json``, nothing with ``--quiet``."""
+    if output.json:
+        print(json.dumps(view.data))
+    elif not output.quiet:
+        show_parts(view.parts)
+
+
+def show_parts(parts: Iterable[str | Text | Table]) -> None:
+    """Print lines as they are, and tables of figures as wide as they are: half a figure is another."""
+    for part in parts:
+        console = stdout()
+        if isinstance(part, Table) and all(column.no_wrap for column in part.columns):
+            needed = console.measure(part, options=console.options.update(width=_WIDEST)).maximum
+            console = _screen(sys.stdout, max(needed, console.width))
+        console.print(part, soft_wrap=not isinstance(part, Table))
+
+
+def figure_table(*headings: str, title: str | None = None) -> Table:
+    """A table of figures, which are set to the right below their headings."""
+    columns = (Column(name, justify="right", no_wrap=True) for name in headings)
+    return Table(*columns, title=title, title_justify="left")
+
+
+def listed_below(title: str, sentences: Sequence[str]) -> list[str | Text]:
+    """A title and a line for each sentence; nothing where there are none."""
+    return [Text(title, "bold"), *(f"  - {sentence}" for sentence in sentences)] if sentences else []
 
 
 def stderr() -> Console:
@@ -188,26 +221,39 @@ def help_console() -> Console:
 
 @dataclass
 class _Log:
-    """How standard error is written: for people, or a JSON object a line (docs/scripts.md)."""
+    """How standard error is written: for people, or a JSON object a line (docs/scripts.md), and how much of it."""
 
     json: bool = False
+    quiet: bool = False
+    """No warnings; no notes and no progress either."""
+    silent: bool = False
+    """No notes and no progress."""
 
 
 _log = _Log()
 
 
 @contextmanager
-def log_format(tokens: Sequence[str]) -> Iterator[bool]:
-    """Whether ``--log-format json`` was given, and inside, standard error is written so.
+def log_format(words: Sequence[str]) -> Iterator[bool]:
+    """Whether ``--log-format json`` was given, and inside, standard error is written as the words of a command ask.
 
-    Looked for before the command line is parsed: a mistake in it is told in the same format.
+    Looked for before they are parsed: a mistake in them is told in the same format. With ``--json`` there are notes and
+    progress only where a log was asked for as well.
     """
-    words = [word for token in tokens for word in token.split("=", 1)]
-    before, _log.json = _log.json, ("--log-format", "json") in pairwise(words)
+    parts = [part for word in words for part in word.split("=", 1)]
+    before = vars(_log).copy()
+    _log.json = ("--log-format", "json") in pairwise(parts)
+    _log.quiet = "--quiet" in parts
+    _log.silent = _log.quiet or ("--json" in parts and "--log-format" not in parts)
     try:
         yield _log.json
     finally:
-        _log.json = before
+        vars(_log).update(before)
+
+
+def silence() -> None:
+    """From now on errors only: of several processes that do one thing, one tells about it."""
+    _log.quiet = _log.silent = True
 
 
 def end_event(exit_code: int) -> None:
@@ -237,15 +283,15 @@ def report_mistake(message: str, **fields: Any) -> None:
     _tell(Text.assemble(("smoothcert:", "bold red"), " ", shown(message)), "error", message, **fields)
 
 
-def note(message: str, quiet: bool = False) -> None:
+def note(message: str) -> None:
     """Information that isn't a result."""
-    if not quiet:
+    if not _log.silent:
         _tell(Text(shown(message), style="dim"), "note", message.strip())
 
 
-def warn(message: str, quiet: bool = False, **fields: str) -> None:
+def warn(message: str, *, always: bool = False, **fields: str) -> None:
     """Something that the reader may not have meant, and that goes on all the same."""
-    if not quiet:
+    if always or not _log.quiet:
         _tell(Text.assemble(("warning:", "yellow"), " ", shown(message)), "warning", message, **fields)
 
 
@@ -261,7 +307,7 @@ def show_warnings() -> None:
         line: str | None = None,
     ) -> None:
         if category.__module__.startswith("smoothcert") or _log.json:
-            warn(str(message), category=category.__name__)
+            warn(str(message), always=True, category=category.__name__)
         else:
             sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
@@ -284,14 +330,17 @@ class _Words(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(task: str, unit: str, quiet: bool, *, patient: bool = False) -> Iterator[Meter]:
+def progress_bar(task: str, unit: str, items: int | None = None, *, patient: bool = False) -> Iterator[Meter]:
     """A meter to be advanced: a bar shows it on a terminal; elsewhere, and in a JSON log, lines from time to time.
 
-    ``patient``: the bar appears only if the work takes long. One that is never advanced shows the time alone.
+    ``items``: that many remain, each a unit of work; else begin it. ``patient``: the bar appears only if the work takes
+    long. One that is never advanced shows the time alone.
     """
     console = stderr()
-    if quiet:
-        yield Meter(task, unit, lambda *_: None)
+    if _log.silent:
+        meter = Meter(task, unit, lambda *_: None)
+        meter.begin(items, items or 0)
+        yield meter
         return
     if _log.json or not console.is_terminal:
         pace = Paced(ends=_log.json)
@@ -304,6 +353,8 @@ def progress_bar(task: str, unit: str, quiet: bool, *, patient: bool = False) ->
                     note(meter.in_words())
 
         meter = Meter(task, unit, line)
+        if items is not None:
+            meter.begin(items, items)
         yield meter
         meter.end()
         return
@@ -315,6 +366,8 @@ def progress_bar(task: str, unit: str, quiet: bool, *, patient: bool = False) ->
     columns = (_Words(meter.doing), BarColumn(20), _Words(meter.pace))
     progress = Progress(*columns, console=console)
     shown_task = progress.add_task("", total=None)
+    if items is not None:
+        meter.begin(items, items)
     starter = threading.Timer(PATIENCE if patient else 0.0, progress.start)
     starter.daemon = True
     starter.start() if patient else progress.start()

@@ -7,23 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+from rich.text import Text
+
 from smoothcert.cli.commands import Exit
+from smoothcert.cli.console import View, emit, listed_below, progress_bar, show_parts
 from smoothcert.cli.options import OutputOptions
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from smoothcert.health import Checkup
 
 _BROKEN = "Promises that don't hold here"
 
 
 def doctor(
-    *,
-    quick: bool = False,
-    device: str | None = None,
-    output: OutputOptions = OutputOptions(),
+    *, quick: bool = False, device: str | None = None, output: OutputOptions = OutputOptions()
 ) -> None:
     """Examine this machine: what is installed, whether promises hold here, how fast it is, and what to change.
 
@@ -44,11 +42,9 @@ def doctor(
         Examine this device alone (cuda, cuda:1, cpu): known votes, votes beside the CPU's on each route, and the rest;
         prints a table to paste into an issue. Refused where torch can't reach the device.
     """
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import View, emit, listed_below, show_parts
     from smoothcert.health import check_up
 
-    with progress_bar("checking", "steps", output.silent) as bar:
+    with progress_bar("checking", "steps") as bar:
 
         def begun(words: str, number: int, total: int) -> None:
             bar.task = words
@@ -67,15 +63,9 @@ def doctor(
 
 
 def _parts(found: Checkup) -> Iterator[str | Text | Table]:
-    from rich.table import Table
-
-    from smoothcert.cli.views import listed_below
-
     here = found.environment
     if here is not None:
-        lines = Table(show_header=False)
-        lines.add_column()
-        lines.add_column()
+        lines = Table("", "", show_header=False)
         lines.add_row("versions", ", ".join(f"{name} {version}" for name, version in here.versions.items()))
         lines.add_row(
             "machine", f"{here.machine}, {here.cores} of {here.all_cores} cores, load {here.load:.1f}"
@@ -96,14 +86,9 @@ def _parts(found: Checkup) -> Iterator[str | Text | Table]:
     yield promises
     speed = Table("network", "device", "route", "votes/s", "bare rows/s", "ratio")
     for rates in found.rates:
-        speed.add_row(
-            rates.network,
-            rates.device,
-            f"{rates.route} (default)" if rates.auto else rates.route,
-            _rate(rates.votes),
-            _rate(rates.bare),
-            f"{rates.ratio:.2f}",
-        )
+        route = f"{rates.route} (default)" if rates.auto else rates.route
+        figures = _rate(rates.votes), _rate(rates.bare), f"{rates.ratio:.2f}"
+        speed.add_row(rates.network, rates.device, route, *figures)
     yield speed
     yield from listed_below(_BROKEN, found.broken)
     yield from listed_below("What couldn't be tried", found.failures)

@@ -11,39 +11,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
+from rich.table import Table
 
-from smoothcert.cli.arguments import RunPath
+from smoothcert.analysis.plots.drawing import check_picture_path, require_matplotlib
+from smoothcert.cli.arguments import RunPath, load_named_model
+from smoothcert.cli.console import View, emit, figure_table, note, progress_bar
 from smoothcert.cli.options import ModelName, ModelOptions, OutputOptions, Sigma, TrainingDataOptions
-from smoothcert.cli.plan_options import DeviceOptions, execution_of, fields_of, given, option, options_class
+from smoothcert.cli.plan_options import DeviceOptions, execution_of, fields_of, given, option, options
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.hints import beside, command, typed
+from smoothcert.rounding import decimal_down
+from smoothcert.runs.run import read_run
+from smoothcert.smoothing.fits.features import (
+    Feature,
+    feature_names,
+    group_labels,
+    group_names,
+    ranked_features,
+    ranked_groups,
+)
 from smoothcert.smoothing.fits.plan import CALIBRATION, VALIDATION, VOTES, FitPlan
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from smoothcert.smoothing.fits.features import Feature
     from smoothcert.smoothing.fits.fit import Fit
 
 _SHOWN = 40
 
-if TYPE_CHECKING:
+_GROUPS = {
+    "gradient": Group("Fit by gradient (torch models)", sort_key=6),
+    "votes": Group("Fit by votes (any model)", sort_key=7),
+    "validation": Group("Validation after each sub-epoch", sort_key=8),
+}
+_FIT = fields_of(FitPlan, but=("init",))
 
-    class FitOptions:
-        """The plan's fields but init, since a ladder takes several; the route is None unless given."""
 
-        validation: int
+@options(option(knob, _GROUPS.get(knob.group), unset=name == "route") for name, knob in _FIT.items())
+class FitOptions:
+    """The plan's fields but init, since a ladder takes several; the route is None unless given."""
 
-else:
-    _FIT_GROUPS = {
-        "gradient": Group("Fit by gradient (torch models)", sort_key=6),
-        "votes": Group("Fit by votes (any model)", sort_key=7),
-        "validation": Group("Validation after each sub-epoch", sort_key=8),
-    }
-    _FIT = fields_of(FitPlan, but=("init",))
-    FitOptions = options_class(
-        "FitOptions",
-        [option(knob, _FIT_GROUPS.get(knob.group), unset=name == "route") for name, knob in _FIT.items()],
-        __name__,
-    )
+    validation: int
 
 
 def fit_noise(
@@ -89,13 +95,7 @@ def fit_noise(
     dataset
         Data set (default: what the model was trained on).
     """
-    from smoothcert.analysis.plots.drawing import require_matplotlib
-    from smoothcert.cli.arguments import load_named_model
-    from smoothcert.cli.console import note
-    from smoothcert.cli.views import View, emit
-    from smoothcert.hints import beside, command, typed
     from smoothcert.models.torch_module import TorchClassifier
-    from smoothcert.smoothing.fits.features import feature_names
     from smoothcert.smoothing.fits.fit import fit_into, starting_constants
     from smoothcert.smoothing.fits.objective import Streams
 
@@ -110,44 +110,34 @@ def fit_noise(
     data_name = data.spec(named.dataset_or(dataset))
     inputs = data.load(data_name)
     places = data.choice().indices(len(inputs))
-    quiet = output.silent
     Streams(plans[0].seed).split(places, plans[0].validation)  # fails early
     note(
         f"{inputs.name}, {data.split} split: {len(places)} inputs, {fit.validation} of them kept apart from the fit"
-        + (", not from the model's training" if data.split == "train" else ""),
-        quiet,
+        + (", not from the model's training" if data.split == "train" else "")
     )
     origin: dict[str, Any] = {"model": model, "dataset": data_name, "split": data.split}
-    if (
-        names := feature_names(data_name) if inputs.columns is None else list(inputs.columns.names)
-    ) is not None:
+    names = feature_names(data_name) if inputs.columns is None else list(inputs.columns.names)
+    if names is not None:
         origin["feature_names"] = names
     folders = [out] if len(plans) == 1 else [out / f"{plan.init:g}" for plan in plans]
     start = partial(fit_into, base=base, dataset=inputs, indices=places, execution=execution, origin=origin)
-    fits = [_fit_with_bar(start, folder, plan, quiet) for folder, plan in zip(folders, plans)]
+    fits = [_fit_with_bar(start, folder, plan) for folder, plan in zip(folders, plans)]
     if len(fits) > 1:
-        _write_ladder(out, fits, quiet)
+        _write_ladder(out, fits)
     chosen = fits[(len(fits) - 1) // 2].path
-    after = command(
-        "certify",
-        model,
-        dataset=None if dataset is None and named.dataset == data_name else data_name,
-        data_dir=data.data_dir,
-        noise=chosen,
-        **typed(model_options),
-        out=beside(chosen, "certified"),
-    )
+    given_data = None if dataset is None and named.dataset == data_name else data_name
+    rest = {"noise": chosen, **typed(model_options), "out": beside(chosen, "certified")}
+    after = command("certify", model, dataset=given_data, data_dir=data.data_dir, **rest)
     rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
     emit(View({"out": str(out), "fits": rows, "next": after}, _fitted(out, fits, after)), output)
 
 
-def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bool) -> Fit:
+def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan) -> Fit:
     """One fit, its sub-epochs as they end, and its picture."""
     from smoothcert.analysis.plots.sigma import plot_noise
-    from smoothcert.cli.console import note, progress_bar
     from smoothcert.smoothing.fits.fit import FitProgress, SubEpoch
 
-    with progress_bar("sub-epochs", "rows", quiet) as bar:
+    with progress_bar("sub-epochs", "rows") as bar:
 
         def step(one: SubEpoch) -> None:
             if one.sub_epoch:
@@ -155,8 +145,7 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
             area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
             spread = f"σ {one.least:.3g} … {one.greatest:.3g}, geometric mean {one.sigma:.3g}"
             note(
-                f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}",
-                quiet,
+                f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}"
             )
 
         fit = start(out=out, plan=plan, progress=FitProgress(bar.begin, bar.advance, step))
@@ -165,10 +154,8 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
     return fit
 
 
-def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
+def _write_ladder(out: Path, fits: list[Fit]) -> None:
     from smoothcert.analysis.plots.training import plot_clean_accuracy
-    from smoothcert.cli.console import note
-    from smoothcert.errors import InvalidValueError
     from smoothcert.smoothing.fits.fit import front_points, write_front
 
     points = front_points(fits)
@@ -176,13 +163,11 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
     try:
         plot_clean_accuracy([(f"{out.name}, {split_of(fits[0])}", points)], out / "clean-accuracy.png")
     except InvalidValueError as error:
-        note(f"no clean-accuracy.png: {error}", quiet)
+        note(f"no clean-accuracy.png: {error}")
 
 
 def _fitted(out: Path, fits: list[Fit], after: str) -> Iterator[str | Table]:
     """What each fit ended with, and the command to continue with."""
-    from smoothcert.cli.views import figure_table
-
     split = split_of(fits[0])
     seen = " but not from the model's training" if split == "train split" else ""
     title = f"on inputs of the {split}, kept apart from the fit{seen}: at the start → fitted"
@@ -193,7 +178,7 @@ def _fitted(out: Path, fits: list[Fit], after: str) -> Iterator[str | Table]:
         table.add_row(
             f"{fit.init:g}",
             f"{100 * first.accuracy:.1f} → {100 * last.accuracy:.1f}",
-            f"{_area(first.area)} → {_area(last.area)}",
+            " → ".join("–" if one.area is None else f"{one.area:.1f}" for one in (first, last)),
             f"{last.sigma:.3g}",
             f"{last.least:.3g}",
             f"{last.greatest:.3g}",
@@ -208,10 +193,6 @@ def _fitted(out: Path, fits: list[Fit], after: str) -> Iterator[str | Table]:
 def split_of(fit: Fit) -> str:
     """The split that a fit's figures are on: a model may have memorised its training inputs."""
     return f"{fit.manifest.origin.split or 'unknown'} split"
-
-
-def _area(area: float | None) -> str:
-    return "–" if area is None else f"{area:.1f}"
 
 
 def int8(
@@ -259,9 +240,6 @@ def int8(
     """
     import numpy as np
 
-    from smoothcert.cli.arguments import load_named_model
-    from smoothcert.cli.views import View, emit
-    from smoothcert.hints import beside, command
     from smoothcert.smoothing.fits.int8 import quantize
 
     named = load_named_model(model, model_options, "hard")
@@ -270,21 +248,11 @@ def int8(
     inputs = data.load(data_name)
     places = np.random.default_rng(seed).permutation(data.choice().indices(len(inputs)))
     places = np.sort(places[: calibration + 2 * validation])
-    made = quantize(
-        named.classifier,
-        inputs.inputs(places),
-        noise,
-        labels=inputs.labels[places],
-        agreement=agreement,
-        calibration=calibration,
-        validation=validation,
-        votes=votes,
-        seed=seed,
-    )
-    path = made.save(out)
-    after = command(
-        "certify", path, dataset=data_name, data_dir=data.data_dir, sigma=noise, out=beside(out, "certified")
-    )
+    asked = {"calibration": calibration, "validation": validation, "votes": votes, "seed": seed}
+    rows, labels = inputs.inputs(places), inputs.labels[places]
+    made = quantize(named.classifier, rows, noise, labels=labels, agreement=agreement, **asked)
+    path, beside_it = made.save(out), beside(out, "certified")
+    after = command("certify", path, dataset=data_name, data_dir=data.data_dir, sigma=noise, out=beside_it)
     held_out = made.statement["held_out"]
     agreed, change = held_out["agreement_percent"], held_out["acr_change"]
     in_float = made.statement["in_float32"]
@@ -322,11 +290,7 @@ def features(
     out
         Picture to write (.png, .svg, .pdf): bars, or a heat map for images.
     """
-    from smoothcert.analysis.plots.drawing import check_picture_path
     from smoothcert.analysis.plots.sigma import plot_features, plot_noise
-    from smoothcert.cli.console import note
-    from smoothcert.cli.views import View, emit
-    from smoothcert.smoothing.fits.features import group_labels, group_names, ranked_features, ranked_groups
     from smoothcert.smoothing.fits.fit import finished_fit, step_sigmas
 
     if out is not None:
@@ -349,24 +313,17 @@ def features(
             values = [feature.factor for feature in ranked]
             meaning = "σ over where the fit started it: short bars are features that the model relies on"
             plot_features([feature.name for feature in ranked], values, meaning, out)
-        note(str(out), output.silent)
+        note(str(out))
 
 
 def _median_reach(path: Path, fit: Fit) -> float:
     """The median equal-volume radius of the run's right answers."""
-    from smoothcert.errors import RunError
-    from smoothcert.runs.run import read_run
-
     run = read_run(path)
     assert fit.noise is not None
     if run.stateful:
-        raise RunError(
-            f"{path} comes out of a region memory, which cuts regions to other sizes: name the run it was made from"
-        )
+        raise RunError(f"{path} is of a region memory, which cuts regions: name the run it was made from")
     if run.manifest.plan.sigmas_sha256 != fit.noise.sha256:
-        raise RunError(
-            f"{path} wasn't certified with the noise of {fit.path}: name a run of certify --noise {fit.path}"
-        )
+        raise RunError(f"{path} has other noise than {fit.path}: name a run of certify --noise {fit.path}")
     radii = [record.volume_radius or record.radius for record in run.records if record.correct]
     if not radii:
         raise RunError(f"{path}: no right answer is certified, so there is no typical region")
@@ -374,18 +331,10 @@ def _median_reach(path: Path, fit: Fit) -> float:
 
 
 def _feature_table(path: Path, features: list[Feature]) -> Table:
-    from rich.table import Table
-
-    from smoothcert.rounding import decimal_down
-
     with_width = features[0].half_width is not None
-    table = Table(title=f"{path.resolve().name}: from the most sensitive feature on", title_justify="left")
-    table.add_column("rank", justify="right", no_wrap=True)
-    table.add_column("feature", no_wrap=True)
-    table.add_column("σ", justify="right", no_wrap=True)
-    table.add_column("σ / start", justify="right", no_wrap=True)
-    if with_width:
-        table.add_column("alone it may change by", justify="right", no_wrap=True)
+    headings = ("rank", "feature", "σ", "σ / start", *(["alone it may change by"] if with_width else []))
+    table = figure_table(*headings, title=f"{path.resolve().name}: from the most sensitive feature on")
+    table.columns[1].justify = "left"
     half = _SHOWN // 2
     rows = features if len(features) <= _SHOWN else [*features[:half], *features[-half:]]
     for place, feature in enumerate(rows):

@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
+from rich.table import Table
 
+from smoothcert.cli.arguments import NamedModel, level_classifiers, load_named_model
+from smoothcert.cli.console import View, emit, figure_table, note, progress_bar
 from smoothcert.cli.options import DataName, ModelOptions, OutputOptions, TrainingDataOptions
-from smoothcert.cli.plan_options import (
-    DeviceOptions,
-    execution_of,
-    fields_of,
-    listed,
-    option,
-    options_class,
-)
-from smoothcert.experimental.levels.choosers import LevelFitPlan
+from smoothcert.cli.plan_options import DeviceOptions, execution_of, fields_of, listed, option, options
+from smoothcert.engine.execution import Execution
+from smoothcert.errors import InvalidValueError
+from smoothcert.experimental.levels.choosers import LevelFitPlan, chooser_named, read_chooser_statement
+from smoothcert.hints import beside, command, typed
+from smoothcert.perturb.base import NOISES
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from smoothcert.cli.arguments import NamedModel
-    from smoothcert.engine.execution import Execution
     from smoothcert.experimental.levels.fit import LevelReport
     from smoothcert.perturb.base import Perturbation
     from smoothcert.smoothing.classifier import ModelClassifier
@@ -73,38 +69,24 @@ class LevelOptions:
         **plan_fields: Any,
     ) -> ModelClassifier:
         """The model smoothed with one σ, or with the levels that the options describe."""
-        from smoothcert.cli.arguments import level_classifiers
-        from smoothcert.errors import InvalidValueError
         from smoothcert.experimental.levels.classifier import LevelledClassifier
-        from smoothcert.perturb.base import NOISES
 
         if not self.asked:
             return named.smoothed(execution, sigma, noise=noise, **plan_fields)
         if sigma is not None:
             raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
         if not isinstance(noise, str) or noise not in NOISES:
-            raise InvalidValueError(
-                f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
-            )
+            raise InvalidValueError(f"sigma levels have one σ each, --noise {noise} one for each coordinate")
         chooser, sigmas, chooser_sigma = self._chosen()
         models = level_classifiers(model, named, self.level_models, model_options)
+        plan_fields |= {"chooser_n0": self.chooser_n0, "chooser_n": self.chooser_n, "noise": noise}
+        by_level: Any = models[0] if self.level_models is None else models
         return LevelledClassifier(
-            models[0] if self.level_models is None else models,
-            chooser,
-            sigmas=sigmas,
-            chooser_sigma=chooser_sigma,
-            chooser_n0=self.chooser_n0,
-            chooser_n=self.chooser_n,
-            noise=noise,
-            execution=execution,
-            **plan_fields,
+            by_level, chooser, sigmas=sigmas, chooser_sigma=chooser_sigma, execution=execution, **plan_fields
         )
 
     def _chosen(self) -> tuple[Any, Sequence[float], float | None]:
         """The chooser, the levels and the σ of its noise."""
-        from smoothcert.errors import InvalidValueError
-        from smoothcert.experimental.levels.choosers import read_chooser_statement
-
         if self.chooser is None:
             raise InvalidValueError(
                 "--chooser is missing: what gives each point its σ? A directory that `smoothcert experimental levels` "
@@ -122,26 +104,19 @@ class LevelOptions:
 
 def load_chooser(text: str) -> Any:
     """The chooser that an option names: one without training, or a model of levels."""
-    from smoothcert.cli.arguments import load_named_model
-    from smoothcert.experimental.levels.choosers import chooser_named
-
     return chooser_named(text) or load_named_model(text, ModelOptions(), "hard").classifier
 
 
-if TYPE_CHECKING:
+_GROUPS = {
+    "votes": Group("What each level is worth", sort_key=6),
+    "chooser": Group("The chooser's training", sort_key=7),
+}
+_FIELDS = fields_of(LevelFitPlan, but=("sigmas",)).values()
 
-    class LevelFitOptions:
-        """The plan's fields but the levels, which the command itself takes."""
 
-else:
-    _GROUPS = {
-        "votes": Group("What each level is worth", sort_key=6),
-        "chooser": Group("The chooser's training", sort_key=7),
-    }
-    _FIELDS = fields_of(LevelFitPlan, but=("sigmas",)).values()
-    LevelFitOptions = options_class(
-        "LevelFitOptions", [option(knob, _GROUPS.get(knob.group)) for knob in _FIELDS], __name__
-    )
+@options(option(knob, _GROUPS.get(knob.group)) for knob in _FIELDS)
+class LevelFitOptions:
+    """The plan's fields but the levels, which the command itself takes."""
 
 
 def fit_levels(
@@ -191,11 +166,7 @@ def fit_levels(
     start
         Start from the network of this finished training run, all but its last layer, instead of from new weights.
     """
-    from smoothcert.cli.arguments import level_classifiers, load_named_model
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import View, emit
     from smoothcert.experimental.levels.fit import LevelFitProgress, fit_levels_into
-    from smoothcert.hints import beside, command, typed
 
     execution = execution_of(speed)
     plan = LevelFitPlan(sigmas=tuple(sigma_levels), **vars(fit))
@@ -206,34 +177,18 @@ def fit_levels(
     places = data.choice().indices(len(inputs))
     note(
         f"{inputs.name}, {data.split} split: {min(plan.inputs, len(places))} inputs, {plan.validation} of them kept "
-        "apart from the fit" + (", not from the model's training" if data.split == "train" else ""),
-        output.silent,
+        "apart from the fit" + (", not from the model's training" if data.split == "train" else "")
     )
-    with progress_bar("epochs", "rows", output.silent) as bar:
-        report = fit_levels_into(
-            out,
-            models,
-            inputs,
-            plan,
-            places,
-            execution,
-            LevelFitProgress(bar.begin, bar.advance, bar.item),
-            {"model": model, "dataset": data_name, "split": data.split},
-            start,
-        )
+    with progress_bar("epochs", "rows") as bar:
+        progress = LevelFitProgress(bar.begin, bar.advance, bar.item)
+        origin = {"model": model, "dataset": data_name, "split": data.split}
+        report = fit_levels_into(out, models, inputs, plan, places, execution, progress, origin, start)
     chosen: dict[str, object] = {"chooser": out}
     if report.gain <= 0:
         chosen = {"chooser": f"constant:{report.best}", "sigma_levels": plan.sigmas}
-    after = command(
-        "certify",
-        model,
-        dataset=None if dataset is None and named.dataset == data_name else data_name,
-        data_dir=data.data_dir,
-        **chosen,
-        level_models=level_models,
-        **typed(model_options),
-        out=beside(out, "certified"),
-    )
+    given_data = None if dataset is None and named.dataset == data_name else data_name
+    chosen |= {"level_models": level_models, **typed(model_options), "out": beside(out, "certified")}
+    after = command("certify", model, dataset=given_data, data_dir=data.data_dir, **chosen)
     told = {"sigma_levels": list(plan.sigmas), "chooser_sigma": plan.noise_sigma, **report.as_json()}
     figures = {"out": str(out), **told, "gain": report.gain, "next": after}
     emit(View(figures, _worth(plan, report, after)), output)
@@ -241,8 +196,6 @@ def fit_levels(
 
 def _worth(plan: LevelFitPlan, report: LevelReport, after: str) -> Iterator[str | Table]:
     """What each level is worth and what the chooser makes of them."""
-    from smoothcert.cli.views import figure_table
-
     title = f"estimated mean radius on {report.inputs} inputs kept apart from the fit"
     table = figure_table("σ", "mean radius", "chosen for", title=title)
     for sigma, radius, share in zip(plan.sigmas, report.fixed, report.shares):

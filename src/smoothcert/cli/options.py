@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
 
+from smoothcert import datasets
 from smoothcert.bounds.base import BOUNDS
-from smoothcert.datasets.base import DATASETS
+from smoothcert.datasets.base import DATASETS, Dataset
+from smoothcert.datasets.tables import with_options
 from smoothcert.errors import InvalidValueError
 from smoothcert.perturb.base import NOISES
+from smoothcert.runs.statement import Choice, Shard
 
 if TYPE_CHECKING:
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.runs.statement import Choice, Shard
     from smoothcert.smoothing.classifier import ModelClassifier
+    from smoothcert.smoothing.holding import HoldingClassifier
 
     BoundName: TypeAlias = str
     NoiseName: TypeAlias = str
@@ -36,9 +38,7 @@ ModelName = Annotated[
 ]
 Sigma = Annotated[
     float | None,
-    Parameter(
-        help="Standard deviation of the noise in input units (default: what the model was trained with)."
-    ),
+    Parameter(help="Standard deviation of the noise in input units (default: as the model was trained)."),
 ]
 DataName = Annotated[
     str | None,
@@ -61,6 +61,7 @@ _MODEL = Group("Models that don't describe themselves", sort_key=5)
 _DATA = Group("Which inputs", sort_key=4)
 _TABLE = Group("Tables (csv:PATH, parquet:PATH)", sort_key=4)
 _OUTPUT = Group("Output", sort_key=30)
+ORIGIN = Group("Where model and data are (what a run names is not opened unasked)", sort_key=5)
 
 
 @Parameter(name="*", group=_OUTPUT)
@@ -74,11 +75,6 @@ class OutputOptions:
     """One JSON object on standard output."""
     log_format: Literal["text", "json"] | None = None
     """How progress and errors are told: text, or json, an object a line (docs/scripts.md)."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether there is no progress and no note: with ``--json``, only where a log was asked for as well."""
-        return self.quiet or (self.json and self.log_format is None)
 
 
 @Parameter(name="*", group=_MODEL)
@@ -139,16 +135,22 @@ def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
     return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
 
 
+def held_back(classifier: ModelClassifier, hold: list[str] | None) -> ModelClassifier | HoldingClassifier:
+    """The classifier with the columns of ``--hold`` held, where any are."""
+    from smoothcert.smoothing.holding import HoldingClassifier
+
+    columns = held_columns(hold)
+    return classifier if columns is None else HoldingClassifier(classifier, columns)
+
+
 def settle_for(classifier: ModelClassifier, inputs: Dataset, hold: list[str] | None) -> None:
     """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
-    from smoothcert.smoothing.holding import HoldingClassifier, held_finely
+    from smoothcert.smoothing.holding import held_finely
     from smoothcert.smoothing.inputs import held_mask
 
     columns, fine = held_columns(hold), False
+    held_back(classifier, hold)  # one that can't hold any refuses before its inputs are looked at
     if columns is not None:
-        HoldingClassifier(
-            classifier, columns
-        )  # one that can't hold any refuses before its inputs are looked at
         fine = held_finely(inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names))
     classifier.settle_for(inputs.levels, inputs.largest, fine=fine)
 
@@ -179,8 +181,6 @@ class DataOptions:
 
     def choice(self, shard: Shard | None = None) -> Choice:
         """The inputs that are meant."""
-        from smoothcert.runs.statement import Choice
-
         if self.range is None:
             return Choice(self.every, self.max, shard)
         written = re.fullmatch(r"(\d+):(\d+)", self.range)
@@ -190,8 +190,6 @@ class DataOptions:
 
     def spec(self, name: str) -> str:
         """The data set by name or path, with the options of tables behind it."""
-        from smoothcert.datasets.tables import with_options
-
         columns = {
             option: tuple(column.strip() for word in words for column in word.split(",") if column.strip())
             for option in ("categorical", "ignore")
@@ -204,9 +202,20 @@ class DataOptions:
 
     def load(self, name: str) -> Dataset:
         """Read the data set."""
-        from smoothcert import datasets
-
         return datasets.load(self.spec(name), self.split, self.data_dir)
+
+
+@Parameter(name="*", group=ORIGIN)
+@dataclass(frozen=True)
+class OriginOptions:
+    """Where a run's data is."""
+
+    dataset: str | None = None
+    """The data set, where the run doesn't name a registered one, such as mnist."""
+    split: Literal["test", "train"] | None = None
+    """Its split."""
+    data_dir: Path | None = None
+    """Where its files are."""
 
 
 # Other defaults need classes of their own: given one option of a group, cyclopts makes the whole group anew.

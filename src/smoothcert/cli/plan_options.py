@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,11 +91,15 @@ def _told(text: str, who: Mapping[str, Any], owners: int) -> str:
     return f"{text} \\[{', '.join(each)}]"
 
 
-def options_class(name: str, fields: Iterable[OptionField], module: str = __name__) -> Any:
-    """A frozen dataclass of these options, which a command takes as one parameter."""
-    made = dataclasses.make_dataclass(name, fields, frozen=True)
-    made.__module__ = module  # cyclopts looks inside classes of the program's own modules only
-    return Parameter(name="*")(made)
+def options(fields: Iterable[OptionField]) -> Callable[[type], Any]:
+    """Decorator: a frozen dataclass of these options in the class's place, which a command takes as one parameter."""
+
+    def make(cls: type) -> Any:
+        made = dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
+        made.__module__ = cls.__module__  # cyclopts looks inside classes of the program's own modules only
+        return Parameter(name="*")(made)
+
+    return make
 
 
 def sentence(knob: Knob) -> Knob:
@@ -124,50 +128,44 @@ def fields_of(cls: type, only: Collection[str] | None = None, but: Collection[st
     }
 
 
-if TYPE_CHECKING:
+_SPEED = Group("Speed (never changes an answer)", sort_key=20)
+_NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
+_FIELDS = fields_of(Execution)
+# Names to be completed by Tab; a plugin's are taken as well, and the registry isn't loaded for help.
+_BACKENDS = typing.Literal["threads", "processes", "ray"] | str
+_EXECUTION = _FIELDS | {"backend": dataclasses.replace(_FIELDS["backend"], kind=_BACKENDS)}
+_PLAN = fields_of(CertifyPlan, only=("n0", "n", "alpha", "levels"))
+_KINDS = {"dtype": Dtype, "route": Route, "generator": Generator}
+_NUMBERS = [
+    dataclasses.replace(knob, kind=_KINDS.get(name, knob.kind))
+    for name, knob in fields_of(Numerics, only=("dtype", "route", "chunk", "generator")).items()
+]
 
-    class VoteOptions:
-        """n0, n and alpha, with the plan's defaults."""
 
-    class DeviceOptions:
-        """Device and workers, for commands that cast few votes."""
+@options(option(_PLAN[name]) for name in ("n0", "n", "alpha"))
+class VoteOptions:
+    """n0, n and alpha, with the plan's defaults."""
 
-    class SpeedOptions(DeviceOptions):
-        """What may change speed but never an answer."""
 
-    class NumericsOptions:
-        """What may change a last bit; ``levels`` is the plan's own."""
+@options(option(_EXECUTION[name], _SPEED) for name in ("device", "workers"))
+class DeviceOptions:
+    """Device and workers, for commands that cast few votes."""
 
-        dtype: str
-        route: str
-        chunk: int | None
-        generator: str
-        levels: int | None
 
-else:
-    _SPEED = Group("Speed (never changes an answer)", sort_key=20)
-    _NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
-    _EXECUTION = fields_of(Execution)
-    # Names to be completed by Tab; a plugin's are taken as well, and the registry isn't loaded for help.
-    _EXECUTION["backend"] = dataclasses.replace(
-        _EXECUTION["backend"], kind=typing.Literal["threads", "processes", "ray"] | str
-    )
-    SpeedOptions = options_class("SpeedOptions", [option(knob, _SPEED) for knob in _EXECUTION.values()])
-    DeviceOptions = options_class(
-        "DeviceOptions", [option(_EXECUTION[name], _SPEED) for name in ("device", "workers")]
-    )
+@options(option(knob, _SPEED) for knob in _EXECUTION.values())
+class SpeedOptions(DeviceOptions):
+    """What may change speed but never an answer."""
 
-    _PLAN = fields_of(CertifyPlan, only=("n0", "n", "alpha", "levels"))
-    VoteOptions = options_class("VoteOptions", [option(_PLAN[name]) for name in ("n0", "n", "alpha")])
 
-    _KINDS = {"dtype": Dtype, "route": Route, "generator": Generator}
-    _NUMBERS = [
-        dataclasses.replace(knob, kind=_KINDS.get(name, knob.kind))
-        for name, knob in fields_of(Numerics, only=("dtype", "route", "chunk", "generator")).items()
-    ]
-    NumericsOptions = options_class(
-        "NumericsOptions", [option(knob, _NUMERICS) for knob in (*_NUMBERS, _PLAN["levels"])]
-    )
+@options(option(knob, _NUMERICS) for knob in (*_NUMBERS, _PLAN["levels"]))
+class NumericsOptions:
+    """What may change a last bit; ``levels`` is the plan's own."""
+
+    dtype: str
+    route: str
+    chunk: int | None
+    generator: str
+    levels: int | None
 
 
 def execution_of(options: DeviceOptions) -> Execution:
@@ -180,9 +178,27 @@ def execution_of(options: DeviceOptions) -> Execution:
     return execution
 
 
-def numerics_of(options: NumericsOptions) -> Numerics:
-    """The options as the plan takes them."""
-    return Numerics(options.dtype, options.route, options.chunk, generator=options.generator)
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """How votes are computed, and how fast."""
+
+    numerics: NumericsOptions = NumericsOptions()
+    speed: SpeedOptions = SpeedOptions()
+
+    @property
+    def execution(self) -> Execution:
+        """On a device that can be reached."""
+        return execution_of(self.speed)
+
+    @property
+    def plan_fields(self) -> dict[str, Any]:
+        """The numerics and the grid as the plan takes them."""
+        of = self.numerics
+        return {
+            "numerics": Numerics(of.dtype, of.route, of.chunk, generator=of.generator),
+            "levels": of.levels,
+        }
 
 
 def _searches_in_words() -> str:

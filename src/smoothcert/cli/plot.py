@@ -8,16 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from cyclopts import Parameter
+from numpy.typing import NDArray
 
+from smoothcert.analysis.plots.drawing import check_picture_path, titled
 from smoothcert.analysis.plots.kinds import PLOTS, PlotKind
 from smoothcert.cli.arguments import RunPath
+from smoothcert.cli.console import View, emit, note, progress_bar
 from smoothcert.cli.options import Names, OutputOptions
-from smoothcert.cli.plan_options import given, merged, option, options_class, sentence
+from smoothcert.cli.plan_options import given, merged, option, options, sentence
+from smoothcert.errors import InvalidValueError
+from smoothcert.hints import usage
 from smoothcert.knobs import Knob
+from smoothcert.perturb.diagonal import load_sigmas
+from smoothcert.plain_text import shown_name
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.run import Run, read_run, unique_names
+from smoothcert.runs.side_files import read_epochs, trained_on
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
 
 def _options_of(kind: PlotKind) -> list[Knob]:
@@ -36,13 +45,13 @@ _KINDS_IN_WORDS = f"What to draw. {'; '.join(f'`{name}`: {PLOTS[name].words}' fo
 
 if TYPE_CHECKING:
     KindName: TypeAlias = str
-
-    class PlotOptions:
-        """The options of all kinds, each None unless given."""
-
 else:
     KindName = Literal[tuple(PLOTS)]
-    PlotOptions = options_class("PlotOptions", [option(sentence(knob)) for knob in merged(KNOBS)])
+
+
+@options(option(sentence(knob)) for knob in merged(KNOBS))
+class PlotOptions:
+    """The options of all kinds, each None unless given."""
 
 
 def plot(
@@ -52,7 +61,7 @@ def plot(
     width: Literal["page", "column"] = "page",
     labels: Names = (),
     title: str | None = None,
-    options: PlotOptions = PlotOptions(),
+    plot_options: PlotOptions = PlotOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Draw runs. docs/read-results.md shows every kind and how to read it.
@@ -72,15 +81,9 @@ def plot(
     title
         A title above the picture.
     """
-    from smoothcert.analysis.plots.drawing import check_picture_path, titled
     from smoothcert.analysis.seeds import coverage
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.hints import usage
-    from smoothcert.runs.run import Run, unique_names
 
-    chosen, values = PLOTS[kind], given(options)
+    chosen, values = PLOTS[kind], given(plot_options)
     for name in values:
         if name not in chosen.options:
             owners = " or ".join(
@@ -94,34 +97,28 @@ def plot(
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
     check_picture_path(out)
     things = []
-    with progress_bar("reading runs", "runs", output.silent, patient=True) as bar:
-        bar.begin(len(runs), len(runs))
+    with progress_bar("reading runs", "runs", len(runs), patient=True) as bar:
         for path, name in zip(runs, unique_names(runs)):
             things += _read(path, chosen.reads, name)
             bar.one()
     if labels:
         if not chosen.names_each:
-            raise InvalidValueError(
-                f"--kind {kind} draws a line for each method, not for each run: leave --name out"
-            )
+            raise InvalidValueError(f"--kind {kind} draws a line for a method, not a run: leave --name out")
         if len(labels) != len(things):
             raise InvalidValueError(
                 f"--name has {len(labels)} names for {len(things)} lines or pictures: give each its own, in order"
             )
         things = [_called(thing, label) for thing, label in zip(things, labels)]
-    with titled(title), progress_bar("drawing", "pictures", output.silent, patient=True):
+    with titled(title), progress_bar("drawing", "pictures", patient=True):
         chosen.draw(things, out=out, width=width, **values)
     for thing in things:
         if isinstance(thing, Run) and (told := coverage(thing)) is not None:
-            note(told, output.silent)
+            note(told)
     emit(View({"picture": str(out), "kind": kind, "runs": [str(path) for path in runs]}), output)
 
 
 def _called(thing: Any, label: str) -> Any:
     """The same under another name."""
-    from smoothcert.plain_text import shown_name
-    from smoothcert.runs.run import Run
-
     if isinstance(thing, Run):
         return dataclasses.replace(thing, alias=label)
     return (shown_name(label), *thing[1:])
@@ -130,8 +127,6 @@ def _called(thing: Any, label: str) -> Any:
 def _read(path: Path, reads: str, name: str) -> list[Any]:
     """What a kind of plot is drawn from, called ``name``; a ladder's says also the split that its figures are of."""
     from smoothcert.cli.fit import split_of
-    from smoothcert.runs.run import read_run
-    from smoothcert.runs.side_files import read_epochs, trained_on
     from smoothcert.smoothing.fits.fit import front_points, read_fits
 
     if reads == "trainings":
@@ -144,8 +139,6 @@ def _read(path: Path, reads: str, name: str) -> list[Any]:
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
     """The σ vector of a fit, of each point of a ladder, or of a run that was certified with one; or a file's own."""
-    from smoothcert.perturb.diagonal import load_sigmas
-    from smoothcert.runs.layout import RunFiles
     from smoothcert.smoothing.fits.fit import read_fits
 
     if path.is_file():

@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from smoothcert.cli.arguments import foreign_fit, load_named_model
+from smoothcert.cli.console import note, progress_bar, warn
 from smoothcert.cli.levels import LevelOptions
 from smoothcert.cli.options import (
     DataName,
@@ -17,10 +19,11 @@ from smoothcert.cli.options import (
     NoiseText,
     OutputOptions,
     Sigma,
-    held_columns,
+    held_back,
     settle_for,
 )
-from smoothcert.cli.plan_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
+from smoothcert.cli.plan_options import EngineOptions
+from smoothcert.files import write_atomically
 
 
 def predict(
@@ -38,8 +41,7 @@ def predict(
     levels: LevelOptions = LevelOptions(),
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
-    numerics: NumericsOptions = NumericsOptions(),
-    speed: SpeedOptions = SpeedOptions(),
+    engine: EngineOptions = EngineOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Predict with the smoothed classifier: the class, or −1 where the votes don't tell.
@@ -63,13 +65,10 @@ def predict(
     out
         File to write instead of standard output.
     """
-    from smoothcert.cli.arguments import foreign_fit, load_named_model
-    from smoothcert.cli.console import note, progress_bar, warn
     from smoothcert.cli.tables import perturbed
-    from smoothcert.files import write_atomically
     from smoothcert.models.adapt import class_order
 
-    execution = execution_of(speed)
+    execution = engine.execution
     named = load_named_model(model, model_options, "hard")
     asked, noise = noise, named.noise_or(noise)
     data_name = named.dataset_or(dataset)
@@ -80,32 +79,22 @@ def predict(
         held=hold is not None,
     )
     noise = noise if perturbation is None else perturbation.name
+    sigma = sigma if perturbation is None else None
+    votes = {"alpha": alpha, "seed": seed, **engine.plan_fields}
     classifier = levels.smoothed(
-        model,
-        named,
-        model_options,
-        execution,
-        sigma if perturbation is None else None,
-        perturbation or noise,
-        alpha=alpha,
-        seed=seed,
-        numerics=numerics_of(numerics),
-        levels=numerics.levels,
+        model, named, model_options, execution, sigma, perturbation or noise, **votes
     )
     seed = classifier.settle_seed()
     settle_for(classifier, inputs, hold)
     one_sigma = classifier.plan.noise.sigma if classifier.plan.sigma_levels is None else None
     for departure in named.departures(classifier.plan.noise.name, one_sigma, inputs):
-        warn(departure, output.quiet)
+        warn(departure)
     classifier = classifier.in_order(class_order(classifier.base, inputs))
     if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
-        note(warning, output.silent)
-    columns = held_columns(hold)
-    from smoothcert.smoothing.holding import HoldingClassifier
-
-    voting = classifier if columns is None else HoldingClassifier(classifier, columns)
+        note(warning)
+    voting = held_back(classifier, hold)
     indices = data.choice().indices(len(inputs))
-    with progress_bar("predicting", "votes", output.silent) as bar:
+    with progress_bar("predicting", "votes") as bar:
         bar.begin(n * len(indices) if until_decided is None else None, len(indices))
         answers = []
         for answer in voting.predict_each(inputs.each(indices), n, alpha, bar.advance, until_decided):
@@ -126,9 +115,8 @@ def predict(
     ]
     right, abstained = sum(row["correct"] for row in rows), sum(answer.abstained for answer in answers)
     if output.json:
-        text = json.dumps(
-            {"inputs": len(rows), "correct": right, "abstained": abstained, "seed": seed, "predictions": rows}
-        )
+        counts = {"inputs": len(rows), "correct": right, "abstained": abstained, "seed": seed}
+        text = json.dumps(counts | {"predictions": rows})
     else:
         lines = ["\t".join(rows[0])] + ["\t".join(str(value) for value in row.values()) for row in rows]
         text = "\n".join(lines)
@@ -139,11 +127,9 @@ def predict(
     if abstained and until_decided is None:
         note(
             f"Asking again with more votes until an input is answered would be wrong more often than alpha = "
-            f"{alpha:g}: use --until-decided with the most votes you would spend",
-            output.silent,
+            f"{alpha:g}: use --until-decided with the most votes you would spend"
         )
     note(
         f"{right} of {len(rows)} inputs answered correctly ({100 * right / len(rows):.1f} %), {abstained} abstained "
-        f"(seed {seed})",
-        output.silent,
+        f"(seed {seed})"
     )

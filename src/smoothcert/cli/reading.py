@@ -7,20 +7,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Group, Parameter
+from rich.table import Table
 
-from smoothcert.cli.arguments import RunPath
-from smoothcert.cli.options import Names, OutputOptions
+from smoothcert.analysis.facts import asked_only, chooser_of, levels_of, own_sigmas
+from smoothcert.cli.arguments import RunPath, chosen_beforehand
+from smoothcert.cli.console import View, emit, figure_table, note, progress_bar
+from smoothcert.cli.options import Names, OriginOptions, OutputOptions
+from smoothcert.errors import InvalidValueError
+from smoothcert.hints import usage
+from smoothcert.plain_text import norm_name
+from smoothcert.runs.run import Run, read_run, unique_names
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from smoothcert.analysis.comparison import Comparison
-    from smoothcert.runs.run import Run
 
-_ORIGIN = Group("Where the data is (a path that a run names is not opened unasked)", sort_key=5)
 _TRUSTED = {True: "answers of a memory", False: "an imported log"}
 
 
@@ -64,20 +66,15 @@ def table(
     from smoothcert.analysis.changes import RHOS, is_of_changes
     from smoothcert.analysis.layouts import render_table
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.cli.console import note
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.hints import usage
 
     if not runs:
         raise InvalidValueError(f"name at least one run; `{usage('table')}` shows how")
     if output.json and format not in (None, "json"):
         raise InvalidValueError(f"--json and --format {format} are mutually exclusive: leave one out")
     if name and layout in ("paper", "best"):
-        raise InvalidValueError(
-            f"--layout {layout} has a row for each method, not for each run: leave --name out"
-        )
+        raise InvalidValueError(f"--layout {layout} has a row for a method, not a run: leave --name out")
     typed = parse_radii(radii) if radii is not None else None
-    read = read_runs(runs, output, name)
+    read = read_runs(runs, name)
     if layout is None:
         layout = "changes" if all(map(is_of_changes, read)) else "runs"
     rendered = render_table(
@@ -87,22 +84,15 @@ def table(
         "json" if output.json else format or "markdown",
     )
     for sentence in _caveats(read):
-        note(sentence, output.silent)
+        note(sentence)
     sys.stdout.write(rendered)
 
 
-def read_runs(paths: Sequence[Path], output: OutputOptions, names: Sequence[str] = ()) -> list[Run]:
+def read_runs(paths: Sequence[Path], names: Sequence[str] = ()) -> list[Run]:
     """The runs under ``names``, or the shortest that tell them apart; a bar appears where it takes long."""
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.runs.run import read_run, unique_names
-
     if names and len(names) != len(paths):
-        raise InvalidValueError(
-            f"--name has {len(names)} names for {len(paths)} runs: give each its own, in order"
-        )
-    with progress_bar("reading runs", "runs", output.silent, patient=True) as bar:
-        bar.begin(len(paths), len(paths))
+        raise InvalidValueError(f"--name has {len(names)} names for {len(paths)} runs: give one for each")
+    with progress_bar("reading runs", "runs", len(paths), patient=True) as bar:
         runs = []
         for path, name in zip(paths, names or unique_names(paths)):
             runs.append(replace(read_run(path), alias=name))
@@ -112,7 +102,6 @@ def read_runs(paths: Sequence[Path], output: OutputOptions, names: Sequence[str]
 
 def _caveats(runs: Sequence[Run]) -> Iterator[str]:
     """What figures of these runs don't say."""
-    from smoothcert.analysis.facts import asked_only, chooser_of, levels_of, own_sigmas
     from smoothcert.analysis.seeds import coverage
 
     for run in runs:
@@ -171,11 +160,8 @@ def compare(
     """
     from smoothcert.analysis.comparison import compare as compare_runs
     from smoothcert.analysis.comparison import in_words
-    from smoothcert.cli.arguments import chosen_beforehand
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError
 
-    runs = read_runs((a, b), output, name)
+    runs = read_runs((a, b), name)
     typed = chosen_beforehand(radii, runs)
     if typed is None:
         raise InvalidValueError(
@@ -189,8 +175,6 @@ def compare(
 def _compared(found: Comparison, typed: list[str]) -> Iterator[str | Table]:
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
-    from smoothcert.cli.views import figure_table
-    from smoothcert.plain_text import norm_name
 
     yield (
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
@@ -231,9 +215,7 @@ def report(
     inputs: int = 200,
     title: str | None = None,
     name: Names = (),
-    dataset: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
-    split: Annotated[Literal["test", "train"] | None, Parameter(group=_ORIGIN)] = None,
-    data_dir: Annotated[Path | None, Parameter(group=_ORIGIN)] = None,
+    origin: OriginOptions = OriginOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Write one HTML page about runs: what is proved in words, tables, curves, comparisons, and the inputs.
@@ -260,23 +242,13 @@ def report(
         At most this many inputs of each data set are shown individually: wrong, abstained, barely certified, others.
     title
         Title of the page (default: the models' and the data set's names).
-    dataset
-        The data set, where it is a path, or for imported logs.
-    split
-        Split of the data set.
-    data_dir
-        Where the files of the data set are.
     """
     from smoothcert.analysis.report import DataPlace, ReportOptions, write_report
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.hints import usage
 
     if not runs:
         raise InvalidValueError(f"name at least one run; `{usage('report')}` shows how")
-    options = ReportOptions(radius, inputs, DataPlace(dataset, split, data_dir), title, name)
-    with progress_bar("making the page", "runs", output.silent, patient=True) as bar:
+    options = ReportOptions(radius, inputs, DataPlace(**vars(origin)), title, name)
+    with progress_bar("making the page", "runs", patient=True) as bar:
         bar.begin(None, len(runs))
         written = write_report(runs, out, options, bar.item)
     told = [*written.headlines, f"{written.path}: {written.size / 1e6:.2f} MB"]

@@ -6,16 +6,26 @@ import io
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from smoothcert.analysis.facts import own_sigmas
 from smoothcert.cli.arguments import RunPath
-from smoothcert.cli.options import BoundName, NoiseName, OutputOptions
-
-if TYPE_CHECKING:
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.runs.run import Run
+from smoothcert.cli.certification import run_view
+from smoothcert.cli.console import View, emit, note, progress_bar
+from smoothcert.cli.options import BoundName, NoiseName, OriginOptions, OutputOptions
+from smoothcert.databases import public_address
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.extras import require
+from smoothcert.files import write_atomically
+from smoothcert.perturb.base import DEFAULT_NOISE
+from smoothcert.plain_text import norm_name
+from smoothcert.runs.field_log import import_manifest, read_field_log, write_field_log
+from smoothcert.runs.records import Records
+from smoothcert.runs.run import Run, create_run, open_inputs_of, read_run
+from smoothcert.runs.statement import PlanStatement
 
 # Refused with a reason instead of "unknown option".
 _Refused = Parameter(show=False)
@@ -40,13 +50,9 @@ def merge(*shards: RunPath, out: Path, output: OutputOptions = OutputOptions()) 
     out
         Directory of the run.
     """
-    from smoothcert.cli.certification import run_view
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import emit
     from smoothcert.evaluation.merging import merge as merge_shards
 
-    with progress_bar("reading shards", "runs", output.silent, patient=True) as bar:
-        bar.begin(len(shards), len(shards))
+    with progress_bar("reading shards", "runs", len(shards), patient=True) as bar:
         merged = merge_shards(shards, out, bar.one)
     emit(run_view(merged), output)
 
@@ -92,23 +98,16 @@ def recertify(
     bound
         top-two, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
-    from smoothcert.cli.certification import run_view
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import emit
     from smoothcert.evaluation.recertification import CHANGEABLE, as_if_certified
     from smoothcert.evaluation.recertification import recertify as write_recertified
-    from smoothcert.runs.run import read_run
-    from smoothcert.runs.statement import PlanStatement
 
     source = read_run(run)
-    quiet = output.silent
-    with progress_bar("recertifying", "inputs", quiet, patient=True) as bar:
-        bar.begin(len(source.records), len(source.records))
+    with progress_bar("recertifying", "inputs", len(source.records), patient=True) as bar:
         made = write_recertified(
             source, out, bar.one, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
         )
     if source.shortfall is not None:
-        note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
+        note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}")
     before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))
     if before != after and not as_if_certified(source, made.manifest.plan.known(PlanStatement.bound)):
         stops = " ".join(source.manifest.plan.stops)
@@ -116,8 +115,7 @@ def recertify(
             stops = " ".join(filter(None, (stops, "what chooser and levels had to show")))
         note(
             f"the certificates hold, but certify with {_stated(after)} would have stopped at other numbers of votes: "
-            f"{run} stopped by {stops} with {_stated(before)}",
-            quiet,
+            f"{run} stopped by {stops} with {_stated(before)}"
         )
     emit(run_view(made), output)
 
@@ -131,9 +129,7 @@ def remember(
     *,
     memory: str,
     out: Path,
-    dataset: str | None = None,
-    split: Literal["test", "train"] | None = None,
-    data_dir: Path | None = None,
+    origin: OriginOptions = OriginOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Pass a certified run through a region memory, so that no two answers contradict each other.
@@ -156,43 +152,23 @@ def remember(
         PGPASSWORD or ~/.pgpass. It is bound to the run's model.
     out
         Directory for the new run.
-    dataset
-        The data set, unless the run names a registered one, such as mnist: a path that it names is not opened unasked.
-    split
-        Its split.
-    data_dir
-        Where its files are.
     """
-    from smoothcert.runs.run import open_inputs_of, read_run
-
     whole = read_run(run)
-    remember_with_bar(whole, open_inputs_of(whole, dataset, split, data_dir), memory, out, output)
+    remember_with_bar(whole, open_inputs_of(whole, **vars(origin)), memory, out, output)
 
 
 def remember_with_bar(whole: Run, inputs: Dataset, memory: str, out: Path, output: OutputOptions) -> None:
     """Pass a run through a memory while a bar shows how far it is, and say how its answers came about."""
-    from smoothcert.cli.certification import run_view
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import emit
-    from smoothcert.databases import public_address
     from smoothcert.evaluation.remembering import remember as remember_run
 
     address = memory.removeprefix("sqlite:")
-    with progress_bar("remembering", "inputs", output.silent) as bar:
-        bar.begin(len(whole.records), len(whole.records))
+    with progress_bar("remembering", "inputs", len(whole.records)) as bar:
         made, sources = remember_run(whole, inputs, address, out, bar.one)
     emit(run_view(made), output)
-    words = {
-        "certified": "kept their certificate",
-        "shrunk": "were cut to fit",
-        "memory": "were answered from memory",
-        "abstained": "abstained",
-    }
+    words = {"certified": "kept their certificate", "shrunk": "were cut to fit"}
+    words |= {"memory": "were answered from memory", "abstained": "abstained"}
     told = ", ".join(f"{sources[source]} {text}" for source, text in words.items() if sources[source])  # type: ignore[index]
-    note(
-        f"{told}. Stateful: holds for questions asked of {public_address(address)} from now on.",
-        output.silent,
-    )
+    note(f"{told}. Stateful: holds for questions asked of {public_address(address)} from now on.")
 
 
 def publish(
@@ -224,11 +200,9 @@ def publish(
     replace
         Replace another run that is there.
     """
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import View, emit
     from smoothcert.runs.publishing import publish as publish_run
 
-    with progress_bar("publishing", "files", output.silent, patient=True) as bar:
+    with progress_bar("publishing", "files", patient=True) as bar:
 
         def sent(files: int) -> None:
             if not bar.all_items:
@@ -291,26 +265,16 @@ def import_log(
     """
     from dataclasses import replace
 
-    from smoothcert.analysis.facts import own_sigmas
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError, check_count
-    from smoothcert.perturb.base import DEFAULT_NOISE
-    from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
-    from smoothcert.runs.records import Records
-    from smoothcert.runs.run import create_run
 
     dropped = ""
     stated: dict[str, Any] = {"bound": bound, "n0": n0, "n": n, "alpha": alpha}
-    with progress_bar("importing", "inputs", output.silent, patient=True):
+    with progress_bar("importing", "inputs", patient=True):
         if is_parquet(log):
             options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
             given = [name for name, value in options.items() if value is not None]
             if given:
-                raise InvalidValueError(
-                    f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
-                )
+                raise InvalidValueError(f"{log} states its {', '.join(given)}: drop --{', --'.join(given)}")
             manifest, records, files = read_parquet(log)
             if method is not None:
                 manifest = replace(manifest, origin=manifest.origin.but(method=method))
@@ -318,23 +282,14 @@ def import_log(
             if sigma is None:
                 raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
             read = read_field_log(log, sigma)
-            manifest = import_manifest(
-                log,
-                sigma,
-                noise=noise or DEFAULT_NOISE,
-                data_name=dataset,
-                method=method,
-                read=read,
-                **stated,
-            )
+            about = {"noise": noise or DEFAULT_NOISE, "data_name": dataset, "method": method, **stated}
+            manifest = import_manifest(log, sigma, read=read, **about)
             if seed is not None:
                 check_count("seed", seed, least=0)
                 manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
             records, files = Records.of(read.records), {}
             if read.dropped_tail is not None:
-                dropped = (
-                    " The last line was cut off and left out: the log isn't complete, so nothing is stated."
-                )
+                dropped = " The last line was cut off: the log is incomplete, so nothing is stated."
         create_run(out, manifest, records, files)
     spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."
@@ -369,39 +324,24 @@ def export_log(
     digits
         Decimals of the radius in a tsv.
     """
-    from smoothcert.cli.console import note, progress_bar
-    from smoothcert.cli.views import View, emit
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.extras import require
-    from smoothcert.files import write_atomically
-    from smoothcert.plain_text import norm_name
-    from smoothcert.runs.field_log import write_field_log
-    from smoothcert.runs.run import read_run
-
     if output.json and out is None:
-        raise InvalidValueError(
-            "--json tells about a file: give --out, or leave --json out to have the log printed"
-        )
+        raise InvalidValueError("--json tells about a file: give --out, or leave --json out to print the log")
     if _log_format(format, out) == "parquet":
         from smoothcert.runs.parquet import write_parquet
 
         if out is None:
             raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
         require("pyarrow.parquet", "Parquet")
-        with progress_bar("exporting", "inputs", output.silent, patient=True):
+        with progress_bar("exporting", "inputs", patient=True):
             whole = read_run(run)
             write_parquet(whole, out)
         emit(View({"run": str(run), "out": str(out), "inputs": len(whole.records)}), output)
         return
-    with progress_bar("exporting", "inputs", output.silent, patient=True):
-        whole = read_run(run)
+    whole = read_run(run)
     if whole.shortfall is not None:
-        note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete", output.silent)
+        note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete")
     if whole.manifest.model.held is not None:
-        note(
-            f"{run} certifies in {norm_name(whole.norm)}; a tsv doesn't say that coordinates are held",
-            output.silent,
-        )
+        note(f"{run} certifies in {norm_name(whole.norm)}; a tsv doesn't say that coordinates are held")
     if out is None:
         write_field_log(whole.records, sys.stdout, digits)
     else:
@@ -413,14 +353,10 @@ def export_log(
 
 def _log_format(given: LogFormat | None, out: Path | None) -> LogFormat:
     """The format asked for, else the one that the file's name says; refused where they contradict each other."""
-    from smoothcert.errors import InvalidValueError
-
     suffix = "" if out is None else out.suffix.lower()
     named: LogFormat = "parquet" if suffix == ".parquet" else "tsv"
     if given is None:
         return named
     if given != named and suffix in {".parquet", *_TEXT_SUFFIXES}:
-        raise InvalidValueError(
-            f"--format {given} contradicts --out {out}: leave --format out, or name the file .{given}"
-        )
+        raise InvalidValueError(f"--format {given} contradicts --out {out}: name the file .{given}")
     return given

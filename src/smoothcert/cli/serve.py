@@ -5,28 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Group, Parameter
 
+from smoothcert.analysis.trained import guessing
+from smoothcert.cli.arguments import NamedModel, load_named_model
 from smoothcert.cli.commands import HELP_ALL
+from smoothcert.cli.console import note, warn
 from smoothcert.cli.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
-from smoothcert.cli.plan_options import (
-    NumericsOptions,
-    SearchText,
-    SpeedOptions,
-    VoteOptions,
-    execution_of,
-    numerics_of,
-    search_of,
-)
+from smoothcert.cli.plan_options import EngineOptions, SearchText, VoteOptions, search_of
+from smoothcert.engine.execution import Execution
+from smoothcert.errors import InvalidValueError, RunError, SmoothcertError
+from smoothcert.extras import require
+from smoothcert.models.numerics import Numerics
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import read_run
+from smoothcert.service.limits import EngineLimits, Limits
+from smoothcert.smoothing.plan import ANYTIME_BOUND, CertifyPlan
 
 if TYPE_CHECKING:
-    from smoothcert.cli.arguments import NamedModel
-    from smoothcert.engine.execution import Execution
-    from smoothcert.service.limits import Limits
     from smoothcert.service.secrets import Secret
     from smoothcert.smoothing.classifier import SmoothedClassifier
 
@@ -69,8 +70,6 @@ class LimitOptions:
 
     def limits(self) -> Limits:
         """As the service takes them."""
-        from smoothcert.service.limits import EngineLimits, Limits
-
         return Limits(
             body=self.max_body,
             inputs=self.max_inputs,
@@ -105,8 +104,7 @@ def serve(
     grace: float = 10.0,
     limits: LimitOptions = LimitOptions(),
     model_options: ModelOptions = ModelOptions(),
-    numerics: NumericsOptions = NumericsOptions(),
-    speed: SpeedOptions = SpeedOptions(),
+    engine: EngineOptions = EngineOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Serve a smoothed classifier: ask for a class and get, with it, the radius inside which it can't be changed.
@@ -149,14 +147,8 @@ def serve(
     grace
         Seconds that questions under way may take when the server is stopped; then they are answered as they stand.
     """
-    from smoothcert.analysis.trained import guessing
-    from smoothcert.cli.arguments import load_named_model
-    from smoothcert.cli.console import note, warn
     from smoothcert.cli.tables import perturbation_of
-    from smoothcert.errors import InvalidValueError, SmoothcertError
-    from smoothcert.extras import require
     from smoothcert.perturb.base import Noise
-    from smoothcert.smoothing.plan import ANYTIME_BOUND
 
     require("fastapi", "serve")
     require("uvicorn", "serve")
@@ -169,7 +161,7 @@ def serve(
     _check_host(host, api_keys, open, is_loopback(host))
     keys = None if api_keys is None else Keys.read(api_keys)
     secret = _secret(seed, secret_file)
-    execution, searched = execution_of(speed), search_of(sigma_search)
+    execution, searched = engine.execution, search_of(sigma_search)
     _check_model(model)
     named = load_named_model(model, model_options, "hard")
     shape = _shape(named, input_shape)
@@ -182,27 +174,19 @@ def serve(
         classifier = _plan_of(plan_from, named, shape, execution, bound or ANYTIME_BOUND)
     else:
         perturbation = perturbation_of(named, noise, sigma, None)
-        classifier = named.smoothed(
-            execution,
-            sigma if perturbation is None else None,
-            noise=perturbation or named.noise_or(noise),
-            levels=numerics.levels,
-            bound=bound or ANYTIME_BOUND,
-            **vars(votes),
-            numerics=numerics_of(numerics),
-            search=searched,
-        )
+        plan = {"bound": bound or ANYTIME_BOUND, **vars(votes), **engine.plan_fields, "search": searched}
+        sigma = sigma if perturbation is None else None
+        classifier = named.smoothed(execution, sigma, noise=perturbation or named.noise_or(noise), **plan)
     usual = _PICTURES if len(shape) == 3 else _OTHERS
     expected = named.trained_range or (0.0, usual if isinstance(classifier.plan.noise, Noise) else _IN_TABLES)
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
         warn(
             f"--seed {seed} fixes every vote: anyone who knows it can look for inputs that it flatters, and for those "
-            "nothing is promised. Leave it out where strangers ask",
-            output.quiet,
+            "nothing is promised. Leave it out where strangers ask"
         )
     if (doubt := guessing(Path(model), len(named.classifier.class_names or ()) or 2)) is not None:
-        warn(doubt, output.quiet)
+        warn(doubt)
     address = None if memory is None else memory.removeprefix("sqlite:")
     service = Service(classifier, shape, secret=secret, limits=limits.limits(), memory=address)
     # With keys a page from elsewhere can do nothing; opened to all, the name doesn't matter.
@@ -215,7 +199,7 @@ def serve(
         if output.json:
             sys.stdout.write(json.dumps(told) + "\n")
             sys.stdout.flush()
-        note(f"serving {classifier.base.name} at {url} (Ctrl-C ends it)", output.silent)
+        note(f"serving {classifier.base.name} at {url} (Ctrl-C ends it)")
 
     server = make_server(application, host, port, grace, started)
     try:
@@ -227,17 +211,11 @@ def serve(
     finally:
         service.close()
     if service.engine.broken:
-        raise SmoothcertError(
-            "the voting engine failed, and nothing could be answered any more: start it again"
-        )
+        raise SmoothcertError("the voting engine failed, and nothing could be answered: start it again")
 
 
 def _check_model(model: str) -> None:
     """Refuse a run of certificates in the model's place: what it names isn't opened unasked."""
-    from smoothcert.errors import RunError
-    from smoothcert.runs.layout import RunFiles
-    from smoothcert.runs.manifest import Manifest
-
     path = Path(model)
     if not path.is_dir() or not RunFiles(path).statement.exists():
         return
@@ -253,33 +231,21 @@ def _plan_of(
     path: Path, named: NamedModel, shape: tuple[int, ...], execution: Execution, bound: str
 ) -> SmoothedClassifier:
     """The model smoothed as a run of certificates says; refused for a run of another model."""
-    from dataclasses import replace
-
-    from smoothcert.errors import RunError
-    from smoothcert.models.numerics import Numerics
-    from smoothcert.runs.run import read_run
     from smoothcert.smoothing.classifier import SmoothedClassifier
-    from smoothcert.smoothing.plan import CertifyPlan
 
     run = read_run(path)
     if run.manifest.model.held is not None:
         raise RunError(f"{path} certifies with some coordinates held, which isn't served")
     if run.manifest.plan.sigma_levels is not None:
-        raise RunError(
-            f"{path} certifies one classifier whose σ follows the input by levels, which isn't served: give --sigma"
-        )
+        raise RunError(f"{path} certifies by levels of σ, which aren't served: give --sigma")
     if run.manifest.model.sha256 != named.classifier.fingerprint(shape):
-        raise RunError(
-            f"{path} is of another model ({run.manifest.model.name}): give the one that it certified"
-        )
+        raise RunError(f"{path} is of another model ({run.manifest.model.name}): give the one it certified")
     stated = CertifyPlan.from_statement(run.manifest.plan, path)
     plan = replace(stated, bound=bound, stop=(), seed=None, numerics=Numerics(stated.numerics.dtype))
     return SmoothedClassifier(named.classifier, plan, execution=execution)
 
 
 def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: bool) -> None:
-    from smoothcert.errors import InvalidValueError
-
     if not loopback and api_keys is None and not everybody:
         raise InvalidValueError(
             f"--host {host} can be reached by others: give --api-keys FILE (`serve key` makes keys), or "
@@ -290,7 +256,6 @@ def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: boo
 
 
 def _secret(seed: int | None, path: Path | None) -> Secret:
-    from smoothcert.errors import InvalidValueError
     from smoothcert.service.secrets import Secret
 
     if seed is not None and path is not None:
@@ -301,30 +266,19 @@ def _secret(seed: int | None, path: Path | None) -> Secret:
 
 
 def _shape(named: NamedModel, given: str | None) -> tuple[int, ...]:
-    from smoothcert.errors import InvalidValueError
-
     if given is None:
         known = named.input_shape or named.classifier.input_shape
         if known is None:
-            raise InvalidValueError(
-                "--input-shape is missing, and the model doesn't say: write 1,28,28 for a picture"
-            )
+            raise InvalidValueError("--input-shape is missing, and the model doesn't say: write 1,28,28, say")
         return tuple(known)
     sizes = given.replace("x", ",").split(",")
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
-        raise InvalidValueError(
-            f"--input-shape is sizes with commas between them, such as 1,28,28; got {given!r}"
-        )
+        raise InvalidValueError(f"--input-shape is sizes with commas between, such as 1,28,28; got {given!r}")
     return tuple(int(size) for size in sizes)
 
 
 @app.command(name="key")
-def serve_key(
-    name: str,
-    *,
-    api_keys: Path,
-    output: OutputOptions = OutputOptions(),
-) -> None:
+def serve_key(name: str, *, api_keys: Path, output: OutputOptions = OutputOptions()) -> None:  # noqa: ARG001  (console)
     """Make an API key for a caller of `smoothcert serve`: printed once, kept as a hash.
 
     Example: `smoothcert serve key alice --api-keys keys.txt`
@@ -337,9 +291,8 @@ def serve_key(
         The file with a line for each key, its hash alone; made if missing. To withdraw a key, delete its line and
         restart the server.
     """
-    from smoothcert.cli.console import note
     from smoothcert.service.secrets import new_key
 
     key = new_key(api_keys, name)
-    note(f"the key of {name}, which is shown this once; {api_keys} has its hash alone", output.silent)
+    note(f"the key of {name}, which is shown this once; {api_keys} has its hash alone")
     sys.stdout.write(key + "\n")

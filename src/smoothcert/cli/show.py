@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from smoothcert.cli.arguments import RunPath
+from rich.table import Table
+from rich.text import Text
+
+from smoothcert.analysis.evidence import off_grid_in_words, printed_radii
+from smoothcert.analysis.facts import data_in_words, votes_used
+from smoothcert.analysis.trained import Departures
+from smoothcert.cli.arguments import RunPath, chosen_beforehand
+from smoothcert.cli.console import View, emit, figure_table
 from smoothcert.cli.options import OutputOptions
+from smoothcert.errors import RunError
+from smoothcert.runs.run import Run, read_run
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from smoothcert.analysis.overview import RunOverview
-    from smoothcert.runs.run import Run
 
 
 def show(
@@ -46,13 +51,8 @@ def show(
         Probability with which the statements about other inputs hold together.
     """
     from smoothcert.analysis.changes import RHOS, CertifiedChanges, is_of_changes
-    from smoothcert.analysis.evidence import off_grid_in_words
     from smoothcert.analysis.overview import overview, used_json
     from smoothcert.analysis.tables import default_radii
-    from smoothcert.analysis.trained import Departures
-    from smoothcert.cli.arguments import chosen_beforehand
-    from smoothcert.cli.views import View, emit
-    from smoothcert.runs.run import read_run
 
     read = read_run(run)
     chosen = chosen_beforehand(radii, [read])
@@ -74,7 +74,6 @@ def show(
 def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | str:
     """A sentence for each radius, all of them true together; or why there are none."""
     from smoothcert.analysis.intervals import statement
-    from smoothcert.errors import RunError
 
     try:
         return [statement(run, float(radius), confidence, among=len(typed)) for radius in typed]
@@ -92,14 +91,9 @@ def _off_grid(lost: str) -> str:
 def _parts(
     run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str, lost: str | None
 ) -> Iterator[str | Text | Table]:
-    from rich.text import Text
-
     from smoothcert.analysis.changes import is_of_changes
-    from smoothcert.analysis.evidence import printed_radii
-    from smoothcert.analysis.facts import data_in_words, votes_used
     from smoothcert.analysis.overview import levels_used
     from smoothcert.analysis.tables import sigma_text
-    from smoothcert.analysis.trained import Departures
     from smoothcert.cli.tables import changes_parts
 
     summary = whole.summary
@@ -154,7 +148,6 @@ def _parts(
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
     from smoothcert.analysis.intervals import acr_interval
-    from smoothcert.errors import RunError
 
     try:
         low, high = acr_interval(run)
@@ -162,9 +155,8 @@ def _acr_line(run: Run, whole: RunOverview) -> str:
         between = f" (95 % interval over the choice of inputs: {ends})"
     except RunError as error:
         between = f" (no interval: {error.fault or error})"
-    share = (
-        "" if whole.acr_share_of_top is None else f", surest tenth {100 * whole.acr_share_of_top:.0f} % of it"
-    )
+    top = whole.acr_share_of_top
+    share = "" if top is None else f", surest tenth {100 * top:.0f} % of it"
     return f"  ACR: {whole.summary.acr:.3f}{between}{share}; median radius {whole.median_radius:.3f}"
 
 
@@ -173,18 +165,14 @@ def _spread_line(whole: RunOverview) -> str:
 
     if whole.top_class is None:
         return "  p_A: missing (there are no votes to estimate it from)"
-    at = dict(zip(QUANTILES, whole.top_class.estimates))
-    shown = ", ".join(
-        f"{name} {at[quantile]:.4f}" for name, quantile in (("5 %", 0.05), ("median", 0.5), ("95 %", 0.95))
-    )
+    at, names = dict(zip(QUANTILES, whole.top_class.estimates)), {0.05: "5 %", 0.5: "median", 0.95: "95 %"}
+    shown = ", ".join(f"{name} {at[quantile]:.4f}" for quantile, name in names.items())
     inputs, of = whole.top_class.inputs, whole.summary.inputs
     whose = "inputs" if inputs == of else f"these {inputs} of {of} inputs, which alone have estimation votes"
     return f"  p_A: {shown}; all votes for one class: {_percent(whole.top_class.at_ceiling)} of {whose}"
 
 
 def _class_table(whole: RunOverview, typed: list[str]) -> Table:
-    from smoothcert.cli.views import figure_table
-
     headings = ("class", "inputs", "abstained", "ACR", *typed)
     table = figure_table(*headings, title="certified accuracy (%) at radius, by class")
     for one in whole.classes:

@@ -7,21 +7,25 @@ from collections.abc import Sequence
 
 from smoothcert.hints import SPELLINGS
 
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "methods": ("recipes", "--methods"),
-    "plan": ("certify", "--dry-run"),
-    "diagnose": ("attack", "--lines"),
-    "serve-key": ("serve", "key"),
-    "fit-noise": ("fit", "noise"),
-    "sensitivity": ("fit", "features"),
-    "fit-levels": ("experimental", "levels"),
-    "merge": ("run", "merge"),
-    "recertify": ("run", "recertify"),
-    "remember": ("run", "remember"),
-    "publish": ("run", "publish"),
-    "import-log": ("run", "import"),
-    "export-log": ("run", "export"),
+_RENAMED = """
+methods = recipes --methods
+plan = certify --dry-run
+diagnose = attack --lines
+serve-key = serve key
+fit-noise = fit noise
+sensitivity = fit features
+fit-levels = experimental levels
+merge = run merge
+recertify = run recertify
+remember = run remember
+publish = run publish
+import-log = run import
+export-log = run export
+"""
+COMMANDS = {
+    old: tuple(new.split()) for old, new in (line.split(" = ") for line in _RENAMED.split("\n")[1:-1])
 }
+"""What is typed today, word by word, for each earlier name."""
 
 _EVERYWHERE = {f"--{field}": f"--{option}" for field, option in SPELLINGS.items()}
 _OF_COMMANDS: dict[tuple[str, ...], dict[str, str]] = {

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
+from smoothcert import datasets
+from smoothcert.analysis.plots.drawing import require_matplotlib
+from smoothcert.cli.certification import certify_with_bar
 from smoothcert.cli.commands import Exit
+from smoothcert.cli.console import note, progress_bar, report_mistake, warn
 from smoothcert.cli.options import BoundName, DataOptions, OutputOptions
-from smoothcert.cli.plan_options import (
-    NumericsOptions,
-    SpeedOptions,
-    VoteOptions,
-    execution_of,
-    given,
-    listed,
-    numerics_of,
-)
+from smoothcert.cli.plan_options import EngineOptions, VoteOptions, given, listed
 from smoothcert.cli.train import SweepOptions
+from smoothcert.files import write_atomically
+from smoothcert.runs.run import Run, read_run
+from smoothcert.runs.statement import Shard
 
 if TYPE_CHECKING:
-    from cyclopts import Token
-
-    from smoothcert.runs.run import Run
     from smoothcert.sweeps import Cell, Trial
 
 
@@ -57,8 +53,7 @@ def sweep(
     bound: BoundName = "top-two",
     plan: SweepOptions = SweepOptions(),
     data: DataOptions = DataOptions(),
-    numerics: NumericsOptions = NumericsOptions(),
-    speed: SpeedOptions = SpeedOptions(),
+    engine: EngineOptions = EngineOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Train and certify every method at every σ from every seed, and end in one table and one plot.
@@ -100,14 +95,9 @@ def sweep(
     bound
         top-two, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
-    from smoothcert.analysis.plots.drawing import require_matplotlib
-    from smoothcert.cli.console import note, report_mistake, warn
-    from smoothcert.runs.run import read_run
-    from smoothcert.runs.statement import Shard
     from smoothcert.sweeps import Trial, plan_cells, run_cells, settings_without_effect
     from smoothcert.training.runs import check_begins
 
-    quiet = output.silent
     part = None if shard is None else Shard.parse(shard)
     if part is None:
         require_matplotlib()
@@ -122,28 +112,27 @@ def sweep(
     for cell in cells:  # the last of them, too, before hours go into the first
         check_begins(cell.model(out), cell.recipe.plan)
     for sentence in settings_without_effect(cells, common):
-        warn(sentence, quiet)
+        warn(sentence)
     certify_plan = {
         **vars(votes),
         "bound": bound,
-        "numerics": numerics_of(numerics),
-        "levels": numerics.levels,
+        **engine.plan_fields,
     }
-    trial = Trial(certify_plan, data.choice(), execution_of(speed), data.split, data.data_dir)
+    trial = Trial(certify_plan, data.choice(), engine.execution, data.split, data.data_dir)
     if part is not None:
         cells = [cells[place] for place in part.part(range(len(cells)))]
     if trial.execution.backend == "threads":
-        diverged = _one_after_another(cells, trial, out, quiet)
+        diverged = _one_after_another(cells, trial, out)
     else:
         count = iter(range(1, len(cells) + 1))
         diverged = run_cells(
-            cells, trial, out, lambda cell: note(f"{next(count)}/{len(cells)}  {cell.folder}", quiet)
+            cells, trial, out, lambda cell: note(f"{next(count)}/{len(cells)}  {cell.folder}")
         )
     for cell, why in diverged.items():
         report_mistake(f"{cell.folder}: {why}")
     certified = [cell for cell in cells if cell not in diverged]
     if part is not None:
-        note(f"shard {part}: {len(certified)} cells; the command without --shard makes the table", quiet)
+        note(f"shard {part}: {len(certified)} cells; the command without --shard makes the table")
     elif certified:
         _show([(cell, read_run(cell.certified(out))) for cell in certified], out, output)
     if diverged:
@@ -154,11 +143,8 @@ def sweep(
         sys.exit(Exit.MISTAKE)
 
 
-def _one_after_another(cells: Sequence[Cell], trial: Trial, out: Path, quiet: bool) -> dict[Cell, str]:
+def _one_after_another(cells: Sequence[Cell], trial: Trial, out: Path) -> dict[Cell, str]:
     """Train and certify the cells with a bar for each; why some diverged."""
-    from smoothcert import datasets
-    from smoothcert.cli.certification import certify_with_bar
-    from smoothcert.cli.console import note, progress_bar
     from smoothcert.training.loop import TrainingDivergedError
     from smoothcert.training.processes import keep_freed_memory
 
@@ -166,12 +152,12 @@ def _one_after_another(cells: Sequence[Cell], trial: Trial, out: Path, quiet: bo
     load = cache(lambda name, split: datasets.load(name, split, trial.data_dir))
     diverged = {}
     for number, cell in enumerate(cells, start=1):
-        note(f"{number}/{len(cells)}  {cell.method}  σ = {cell.sigma:g}  seed {cell.seed}", quiet)
+        note(f"{number}/{len(cells)}  {cell.method}  σ = {cell.sigma:g}  seed {cell.seed}")
         train_set, test_set = (load(cell.recipe.dataset, split) for split in ("train", trial.split))
         try:
-            with progress_bar("training", "steps", quiet) as bar:
+            with progress_bar("training", "steps") as bar:
                 trial.train(cell, out, train_set, test_set, bar.step)
-            trial.certify(cell, out, test_set, partial(certify_with_bar, quiet=quiet))
+            trial.certify(cell, out, test_set, certify_with_bar)
         except TrainingDivergedError as error:
             diverged[cell] = str(error)
     return diverged
@@ -182,8 +168,6 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     from smoothcert.analysis.plots.curves import plot_seed_groups
     from smoothcert.analysis.seeds import summarise_seeds
     from smoothcert.analysis.tables import default_radii, render
-    from smoothcert.cli.console import note
-    from smoothcert.files import write_atomically
     from smoothcert.sweeps import group_by_seed
 
     groups = group_by_seed(done)
@@ -195,6 +179,6 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     write_atomically(out / "table.json", tables["json"].encode())
     picture = out / "certified-accuracy.png"
     plot_seed_groups(groups, picture)
-    note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", output.silent)
+    note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}")
     if not output.quiet:
         sys.stdout.write(tables["json" if output.json else "markdown"])

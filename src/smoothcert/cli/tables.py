@@ -95,7 +95,7 @@ def changes_parts(run: Run) -> Iterator[str | Table]:
     """The share that is right and certified over d and ρ, and what that means for one row of the table."""
     from smoothcert.analysis.changes import CertifiedChanges
     from smoothcert.analysis.tables import percentage
-    from smoothcert.cli.views import figure_table
+    from smoothcert.cli.console import figure_table
 
     found = CertifiedChanges.of(run)
     rhos = found.rhos()

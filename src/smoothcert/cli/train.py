@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
+from smoothcert import datasets
+from smoothcert.analysis.trained import guessing
+from smoothcert.cli.console import View, emit, note, progress_bar, silence, warn
 from smoothcert.cli.options import OutputOptions
-from smoothcert.cli.plan_options import OptionField, given, listed, merged, option, options_class, sentence
+from smoothcert.cli.plan_options import OptionField, given, listed, merged, option, options, sentence
 from smoothcert.datasets import DATASETS
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.hints import certify_trained
 from smoothcert.knobs import knobs_of
+from smoothcert.models.numerics import check_device
 from smoothcert.objectives import OBJECTIVES
-from smoothcert.training.plan import TrainPlan
+from smoothcert.runs.side_files import EpochMetrics
+from smoothcert.training.plan import TrainPlan, without_effect
+from smoothcert.training.recipe import Recipe, find_recipe, make_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.runs.side_files import EpochMetrics
     from smoothcert.training.acr_check import AcrCheck
-    from smoothcert.training.recipe import Recipe
     from smoothcert.training.runs import EpochListener
 
 _PLAN = Group("Plan (overrides the recipe)", sort_key=2)
 _KNOBS = Group("Options of the objective (default of each that has it)", sort_key=3)
 
 
-def _plan_fields() -> list[OptionField]:
-    made = []
+def _plan_fields(but: tuple[str, ...] = ()) -> Iterator[OptionField]:
     for knob in knobs_of(TrainPlan):
-        if knob.name in ("objective", "ramps"):
-            continue
-        shown = "" if knob.default in (dataclasses.MISSING, None, (), False) else f" \\[{knob.default}]"
-        made.append(option(dataclasses.replace(knob, help=sentence(knob).help + shown), _PLAN, unset=True))
-    return made
+        if knob.name not in ("objective", "ramps", *but):
+            shown = "" if knob.default in (dataclasses.MISSING, None, (), False) else f" \\[{knob.default}]"
+            yield option(dataclasses.replace(knob, help=sentence(knob).help + shown), _PLAN, unset=True)
+
+
+@options(_plan_fields())
+class PlanOptions:
+    """The plan's fields but objective and ramps, each None unless given."""
+
+
+@options(_plan_fields(but=("sigma", "seed")))
+class SweepOptions:
+    """The same without σ and seed: a sweep takes several of both."""
 
 
 def _knob_fields() -> list[OptionField]:
@@ -44,23 +56,9 @@ def _knob_fields() -> list[OptionField]:
     return [option(knob, _KNOBS) for knob in sorted(knobs, key=lambda knob: knob.name)]
 
 
-if TYPE_CHECKING:
-
-    class PlanOptions:
-        """The plan's fields but objective and ramps, each None unless given."""
-
-    class SweepOptions:
-        """The same without σ and seed: a sweep takes several of both."""
-
-    class KnobOptions:
-        """The options of all objectives, each None unless given."""
-
-else:
-    PlanOptions = options_class("PlanOptions", _plan_fields())
-    SweepOptions = options_class(
-        "SweepOptions", [field for field in _plan_fields() if field[0] not in ("sigma", "seed")]
-    )
-    KnobOptions = options_class("KnobOptions", _knob_fields())
+@options(_knob_fields())
+class KnobOptions:
+    """The options of all objectives, each None unless given."""
 
 
 def train(
@@ -73,8 +71,7 @@ def train(
     recipe: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
     objective: Annotated[
-        str | None,
-        Parameter(help=f"Training method: {', '.join(OBJECTIVES)} (see `smoothcert recipes`)."),
+        str | None, Parameter(help=f"Training method: {', '.join(OBJECTIVES)} (see `smoothcert recipes`).")
     ] = None,
     architecture: Annotated[
         str | None,
@@ -140,29 +137,14 @@ def train(
     acr_votes
         Votes for each of them: more give larger radii, at all epochs alike (default: 1000).
     """
-    from smoothcert import datasets
-    from smoothcert.analysis.trained import guessing
-    from smoothcert.cli.console import note, progress_bar, warn
-    from smoothcert.cli.views import View, emit
-    from smoothcert.hints import certify_trained
-    from smoothcert.models.numerics import check_device
-    from smoothcert.training.plan import without_effect
     from smoothcert.training.processes import connect, keep_freed_memory
-    from smoothcert.training.recipe import find_recipe, make_recipe
     from smoothcert.training.runs import TensorBoard, check_begins, train_into
 
     check_device(device)
     acr_check = _acr_check(acr_every, acr_inputs, acr_votes)
     keep_freed_memory()
-    values = given(
-        plan,
-        dataset=dataset,
-        architecture=architecture,
-        normalise=normalise,
-        inputs=train_inputs,
-        start=start,
-        ramps=ramp,
-    )
+    about = {"dataset": dataset, "architecture": architecture, "normalise": normalise}
+    values = given(plan, **about, inputs=train_inputs, start=start, ramps=ramp)
     chosen = (
         make_recipe(values, objective or "gaussian", given(knobs))
         if recipe is None
@@ -171,16 +153,17 @@ def train(
     inputs = datasets.load(chosen.dataset, "train", data_dir)
     test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
-    quiet = output.silent or not processes.is_first
+    if not processes.is_first:
+        silence()
     check_begins(out, chosen.plan)  # before it is warned of, too
     for idle in without_effect(chosen.plan, values):
-        warn(idle, quiet)
+        warn(idle)
     with ExitStack() as stack:
         made: list[EpochMetrics] = []
         listeners: list[EpochListener] = [made.append]
         if tensorboard and processes.is_first:
             listeners.append(stack.enter_context(closing(TensorBoard(out / "tensorboard"))))
-        bar = stack.enter_context(progress_bar("training", "steps", quiet))
+        bar = stack.enter_context(progress_bar("training", "steps"))
         history = train_into(
             out,
             chosen,
@@ -197,7 +180,7 @@ def train(
     if acr_check is not None:
         validated = chosen.plan.holdout or len(inputs.first(chosen.inputs) if test_set is None else test_set)
         if (told := _acr_told(out, acr_check, validated, history, made)) is not None:
-            warn(told, quiet)
+            warn(told)
     last = history[-1]
     split = "train" if (test_set or _test_split(chosen, data_dir)) is None else None
     named = None if chosen.dataset in DATASETS else chosen.dataset
@@ -205,11 +188,10 @@ def train(
     acr = "" if last.acr is None else f"; ACR {last.acr:.3f} of {_rests_on(last)}"
     note(
         f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
-        f"{last.validated_on} inputs{acr}\nNext: {after}",
-        quiet,
+        f"{last.validated_on} inputs{acr}\nNext: {after}"
     )
     if (doubt := guessing(out, len(inputs.classes))) is not None:
-        warn(doubt, quiet)
+        warn(doubt)
     if processes.is_first:
         figures = {"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy}
         acr_figures = {"acr": last.acr, "acr_inputs": last.acr_inputs, "acr_votes": last.acr_votes}
@@ -220,7 +202,6 @@ def train(
 
 def _acr_check(every: int | None, inputs: int | None, votes: int | None) -> AcrCheck | None:
     """What --acr-every asks for; options that say more about it are refused without it."""
-    from smoothcert.errors import InvalidValueError
     from smoothcert.training.acr_check import AcrCheck
 
     more = {name: value for name, value in (("inputs", inputs), ("votes", votes)) if value is not None}
@@ -267,9 +248,6 @@ def _rests_on(one: EpochMetrics) -> str:
 
 def _test_split(recipe: Recipe, data_dir: Path | None) -> Dataset | None:
     """The split that training is reported on; None where the data set has none."""
-    from smoothcert import datasets
-    from smoothcert.errors import DataError
-
     try:
         return datasets.load(recipe.dataset, "test", data_dir)
     except DataError:

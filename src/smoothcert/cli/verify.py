@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
+from rich.text import Text
 
-from smoothcert.cli.arguments import RunPath
+from smoothcert import datasets
+from smoothcert.cli.arguments import RunPath, declared_as, level_classifiers, load_named_model
+from smoothcert.cli.console import progress_bar, show_parts
 from smoothcert.cli.options import ModelOptions, OutputOptions
 from smoothcert.cli.plan_options import SpeedOptions, execution_of, listed
+from smoothcert.errors import InvalidValueError, RunError
 
 if TYPE_CHECKING:
     from smoothcert_verify import Checked
@@ -46,19 +50,13 @@ class ReplayOptions:
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
-        from smoothcert.errors import InvalidValueError
-
         if self.replay is None:
             for name in ("model", "chooser", "level_models", "dataset", "data_dir", "seed"):
                 if getattr(self, name) is not None:
                     option = f"--{name.replace('_', '-')}"
-                    raise InvalidValueError(
-                        f"{option} is for casting votes again: add --replay with the number of inputs"
-                    )
+                    raise InvalidValueError(f"{option} is for casting votes again: add --replay N")
         elif self.replay < 1:
-            raise InvalidValueError(
-                f"--replay is the number of inputs to cast again, at least 1; got {self.replay}"
-            )
+            raise InvalidValueError(f"--replay must be at least 1 input to cast again; got {self.replay}")
         elif self.model is None:
             raise InvalidValueError(
                 "--replay needs --model: what a run names as its model is never loaded unless you name it yourself"
@@ -105,22 +103,16 @@ def verify(
     memory
         SQLite file of the region memory that the answers came out of: its chain of records is checked.
     """
-    from rich.text import Text
-
-    from smoothcert.cli.console import progress_bar
-    from smoothcert.cli.views import show_parts
-    from smoothcert.errors import RunError
     from smoothcert_verify import RunError as UnreadableRunError
     from smoothcert_verify import verify_run
 
     replaying.check()
-    silent = output.silent
     replays = replaying.replay is not None
     try:
-        with progress_bar("verifying", "inputs", silent) as bar:
+        with progress_bar("verifying", "inputs") as bar:
             checked = verify_run(run, digest, lambda total: bar.begin(total, total), bar.one, replays, memory)
         if replays:
-            _replay(run, checked, replaying, model_options, speed, silent)
+            _replay(run, checked, replaying, model_options, speed)
     except UnreadableRunError as error:
         raise RunError(str(error)) from None
     report = checked.report
@@ -133,19 +125,10 @@ def verify(
 
 
 def _replay(
-    run: Path,
-    checked: Checked,
-    replaying: ReplayOptions,
-    model_options: ModelOptions,
-    speed: SpeedOptions,
-    silent: bool,
+    run: Path, checked: Checked, replaying: ReplayOptions, model_options: ModelOptions, speed: SpeedOptions
 ) -> None:
-    from smoothcert import datasets
-    from smoothcert.cli.arguments import declared_as, level_classifiers, load_named_model
-    from smoothcert.cli.console import progress_bar
     from smoothcert.cli.levels import load_chooser
     from smoothcert.datasets.tables import encoded_as
-    from smoothcert.errors import InvalidValueError
     from smoothcert.replay import LevelReplay, Replay, chosen_records
 
     assert replaying.model is not None
@@ -163,16 +146,14 @@ def _replay(
         chooser = None if replaying.chooser is None else load_chooser(replaying.chooser)
         replay: Replay = LevelReplay(run, checked.statement, models, chooser, inputs, execution)
     elif replaying.chooser is not None or len(models) > 1:
-        raise InvalidValueError(
-            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
-        )
+        raise InvalidValueError(f"--chooser and --level-models are for sigma levels, and {run} has none")
     else:
         replay = Replay(run, checked.statement, models[-1], inputs, execution)
     replay.check_names(spec, replaying.split, checked.report)
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)
-    with progress_bar("casting votes again", "votes", silent) as bar:
+    with progress_bar("casting votes again", "votes") as bar:
         bar.begin(replay.votes_of(chosen), len(chosen))
         replay.check(chosen, checked.report, bar.advance)
     if len(chosen) < len(checked.records):
