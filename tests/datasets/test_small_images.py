@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from smoothcert.datasets import load, small_images
+from smoothcert.datasets import load, published, small_images
 from smoothcert.datasets.published import CIFAR10_PICKLES, SVHN, PublishedFile
 from smoothcert.errors import DataError
 
@@ -44,8 +44,8 @@ def write_svhn(path: Path, monkeypatch: pytest.MonkeyPatch, last_label: int = 2)
     savemat(path, {"X": images.transpose(1, 2, 3, 0), "y": labels}, do_compression=True)
     content = path.read_bytes()
     file = PublishedFile(path.name, len(content), hashlib.sha256(content).hexdigest())
-    others = tuple(each for each in small_images.SVHN.files if each.name != path.name)
-    monkeypatch.setattr(small_images, "SVHN", replace(SVHN, files=(file, *others)))
+    others = tuple(each for each in published.SVHN.files if each.name != path.name)
+    monkeypatch.setattr(published, "SVHN", replace(SVHN, files=(file, *others)))
     return images
 
 
@@ -168,11 +168,11 @@ def test_svhn_of_another_hash_is_not_parsed(tmp_path, monkeypatch):
     path = tmp_path / "test_32x32.mat"
     write_svhn(path, monkeypatch)
     whole = path.read_bytes()
-    published = small_images.SVHN.files[0].sha256[:12]
+    stated = published.SVHN.files[0].sha256[:12]
     monkeypatch.setattr("scipy.io.loadmat", lambda *_, **__: pytest.fail("a .mat file was parsed"))
     for content in (whole[:-1], whole + b"x", bytes([whole[0] ^ 1]) + whole[1:], b"", b"<html>"):
         path.write_bytes(content)
-        digests = f"{hashlib.sha256(content).hexdigest()[:12]}.*{published}"
+        digests = f"{hashlib.sha256(content).hexdigest()[:12]}.*{stated}"
         with pytest.raises(DataError, match=rf"test_32x32\.mat: .*{digests}.*npz:PATH"):
             load("svhn", "test", tmp_path)
     path.write_bytes(bytes(2 * len(whole) + 1))

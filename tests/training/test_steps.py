@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import OBJECTIVES, Objective
-from smoothcert.training import loop as training_loop
+from smoothcert.training import steps as training_steps
 from smoothcert.training.loop import TrainingDivergedError, train
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.steps import (
@@ -268,7 +268,7 @@ def ahead(monkeypatch):
         made.append(Losses(READ_EVERY, refuse))
         return made[-1]
 
-    monkeypatch.setattr(training_loop.Losses, "on", on)
+    monkeypatch.setattr(training_steps.Losses, "on", on)
     return made
 
 

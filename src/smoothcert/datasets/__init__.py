@@ -27,9 +27,7 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
     try:
         return _resolve(spec, split, root)
     except OSError as error:
-        raise DataError(
-            f"data set {spec!r} can't be read: {error}; check the path and its permissions"
-        ) from error
+        raise DataError(f"data set {spec!r} can't be read: {error}; check path and permissions") from error
 
 
 def _resolve(spec: str, split: str, root: Path | None) -> Dataset:

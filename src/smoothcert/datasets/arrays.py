@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from smoothcert.errors import DataError
 from smoothcert.npy import NpyArchive, opened_npz
 
 _PAIRS = (("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target"))
-_OTHER_SPLIT_LABELS = {"y_train": "y_test", "y_test": "y_train"}
 
 # Without names the number of classes is the largest label + 1: a stray huge label must not invent millions.
 _MOST_CLASSES = 100_000
@@ -34,28 +31,24 @@ def load_npz(path: Path, split: str) -> Dataset:
     Class names may be given in ``classes``; do so when a class may be without labels, as the number of
     classes is otherwise the largest label of the file plus one.
     """
-    with _opened(path) as archive:
-        input_key, label_key = _keys_of_split(path, list(archive), split)
-        inputs = _checked_inputs(path, input_key, _read_member(path, archive, input_key))
-        labels = _checked_labels(path, label_key, _read_member(path, archive, label_key))
-        if len(inputs) != len(labels):
-            raise DataError(
-                f"{path}: expected one label per input, found {len(inputs)} inputs in {input_key!r} "
-                f"and {len(labels)} labels in {label_key!r}"
-            )
-        classes = _class_names(path, archive, label_key, labels)
-    return Dataset(f"npz:{path}", inputs, labels, classes)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[NpyArchive]:
     if not path.is_file():
         raise DataError(f"{path}: expected an .npz file, found no such file")
     with path.open("rb") as stream:
         if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
             raise DataError(f"{path}: expected an .npz archive with keys x and y, found a single .npy array")
     with opened_npz(path) as archive:
-        yield archive
+        pairs = ((f"x_{split}", f"y_{split}"), *_PAIRS)
+        pair = next((pair for pair in pairs if pair[0] in archive and pair[1] in archive), None)
+        if pair is None:
+            expected = ", ".join("/".join(each) for each in pairs)
+            raise DataError(
+                f"{path}: expected one pair of the keys {expected}, found {', '.join(archive) or 'no keys'}; "
+                "save it with np.savez(path, x=inputs, y=labels)"
+            )
+        inputs = _checked_inputs(path, pair[0], _read_member(path, archive, pair[0]))
+        labels = _checked_labels(path, pair[1], _read_member(path, archive, pair[1]))
+        classes = _class_names(path, archive, pair[1], labels)
+    return Dataset(f"npz:{path}", inputs, labels, classes)
 
 
 def _read_member(path: Path, archive: NpyArchive, key: str) -> _Array:
@@ -70,35 +63,15 @@ def _read_member(path: Path, archive: NpyArchive, key: str) -> _Array:
         ) from error
     except Exception as error:  # a damaged zip can raise nearly any exception
         raise DataError(
-            f"{path}: expected an .npz archive, found a truncated or damaged file ({error}); save it again"
+            f"{path}: expected an .npz archive, it is damaged ({error}); save it again"
         ) from error
-
-
-def _keys_of_split(path: Path, keys: Sequence[str], split: str) -> tuple[str, str]:
-    pairs = ((f"x_{split}", f"y_{split}"), *_PAIRS)
-    for pair in pairs:
-        if pair[0] in keys and pair[1] in keys:
-            return pair
-    expected = ", ".join(f"{inputs}/{labels}" for inputs, labels in pairs)
-    raise DataError(
-        f"{path}: expected one pair of the keys {expected}, found {', '.join(keys) or 'no keys'}; "
-        "save it with np.savez(path, x=inputs, y=labels)"
-    )
 
 
 def _checked_inputs(path: Path, key: str, inputs: _Array) -> _Array:
     if inputs.dtype.kind not in "biuf":
         raise DataError(f"{path}: expected {key!r} to hold real numbers, found {inputs.dtype}")
-    if inputs.ndim < 2 or inputs.size == 0:
-        raise DataError(
-            f"{path}: expected {key!r} of shape (number of inputs, dimensions of one input), "
-            f"found {inputs.shape}"
-        )
-    if inputs.dtype.kind != "f":
-        return inputs
     # Inputs reach the model as float32, so a value beyond its range would become infinite later.
-    bad = ~(np.abs(inputs) <= np.finfo(np.float32).max)
-    if bad.any():
+    if inputs.dtype.kind == "f" and (bad := ~(np.abs(inputs) <= np.finfo(np.float32).max)).any():
         index, *position = (int(axis) for axis in np.unravel_index(int(bad.argmax()), inputs.shape))
         raise DataError(
             f"{path}: expected finite values within float32 in {key!r}, "
@@ -130,30 +103,22 @@ def _class_names(
     path: Path, archive: NpyArchive, label_key: str, labels: NDArray[np.int64]
 ) -> tuple[str, ...]:
     if "classes" in archive:
-        return _given_names(path, _read_member(path, archive, "classes"), labels)
-    largest = int(labels.max())
-    other_key = _OTHER_SPLIT_LABELS.get(label_key)
-    if other_key is not None and other_key in archive:
-        # The splits of one file must agree on the number of classes.
-        other = _checked_labels(path, other_key, _read_member(path, archive, other_key))
-        largest = int(other.max(initial=largest))
+        names = _read_member(path, archive, "classes")
+        if names.ndim != 1 or names.dtype.kind not in "USiu":
+            raise DataError(
+                f"{path}: expected 'classes' to be a one-dimensional array of names, "
+                f"found {names.dtype} of shape {names.shape}"
+            )
+        try:
+            return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist())
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: expected 'classes' in UTF-8, found {error}") from error
+    largest = int(labels.max(initial=-1))
+    other_key = {"y_train": "y_test", "y_test": "y_train"}.get(label_key)
+    if (
+        other_key is not None and other_key in archive
+    ):  # the splits of a file must agree on the number of classes
+        largest = int(
+            _checked_labels(path, other_key, _read_member(path, archive, other_key)).max(initial=largest)
+        )
     return tuple(str(label) for label in range(largest + 1))
-
-
-def _given_names(path: Path, names: _Array, labels: NDArray[np.int64]) -> tuple[str, ...]:
-    if names.ndim != 1 or names.dtype.kind not in "USiu":
-        raise DataError(
-            f"{path}: expected 'classes' to be a one-dimensional array of names, "
-            f"found {names.dtype} of shape {names.shape}"
-        )
-    try:
-        classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected 'classes' in UTF-8, found {error}") from error
-    bad = np.flatnonzero(labels >= len(classes))
-    if len(bad):
-        raise DataError(
-            f"{path}: expected labels below {len(classes)}, the number of names in 'classes', "
-            f"found {labels[bad[0]]} for input {bad[0]}"
-        )
-    return classes

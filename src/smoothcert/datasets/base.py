@@ -79,9 +79,7 @@ class Dataset:
             return
         whole = stored.dtype.kind in "iu"
         if whole and max(int(stored.max()), -int(stored.min())) > _EXACT_IN_FLOAT64:
-            raise DataError(
-                f"{self.name}: whole numbers beyond 2^53 can't be told apart in float64; subtract an offset"
-            )
+            raise DataError(f"{self.name}: float64 rounds whole numbers beyond 2^53; subtract an offset")
         if not whole and stored.dtype.itemsize > 8:
             raise DataError(f"{self.name}: inputs are {stored.dtype}, expected floats of up to 64 bits")
 
@@ -139,9 +137,8 @@ class Dataset:
     def _scaled(self, stored: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
         values = np.asarray(stored, dtype=dtype)
         # Division rounds k/255 as other libraries do; a product with 1/255 sometimes differs in the last bit.
-        return np.asarray(
-            values * dtype(self.scale) if self.levels is None else values / dtype(round(1 / self.scale))
-        )
+        whole = self.levels is not None
+        return np.asarray(values / dtype(round(1 / self.scale)) if whole else values * dtype(self.scale))
 
     def value_range(self) -> tuple[float, float]:
         """Smallest and largest input value (of lazy inputs: possible value), in the units noise is added in."""

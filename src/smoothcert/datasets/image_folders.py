@@ -41,10 +41,14 @@ def load_image_folder(path: Path, split: str) -> Dataset:
     one size. If every one is grey there is one channel, else all become RGB; transparency is dropped.
     """
     if not path.is_dir():
-        raise DataError(
-            f"folder:{path}: expected a folder with one subfolder per class, found no such folder"
-        )
-    folder, siblings = _split_folder(path, split)
+        raise DataError(f"folder:{path}: expected a folder with a subfolder per class, found no such folder")
+    train, test = (
+        next((path / folder for folder in folders if (path / folder).is_dir()), None)
+        for folders in (("train",), ("test", "val"))
+    )
+    folder, siblings = path, [path]
+    if train is not None and test is not None:
+        folder, siblings = train if split == "train" else test, [train, test]
     classes = tuple(sorted({entry.name for sibling in siblings for entry in class_folders(sibling)}))
     if not classes:
         raise DataError(f"folder:{path}: expected one subfolder per class in {folder}, found none")
@@ -60,16 +64,6 @@ def load_image_folder(path: Path, split: str) -> Dataset:
         files += [class_folder / name for name in images]
         labels += [classes.index(class_folder.name)] * len(images)
     return Dataset(f"folder:{path}", _read_images(files), np.array(labels, np.int64), classes, scale=1 / 255)
-
-
-def _split_folder(path: Path, split: str) -> tuple[Path, list[Path]]:
-    train, test = (
-        next((path / folder for folder in folders if (path / folder).is_dir()), None)
-        for folders in (("train",), ("test", "val"))
-    )
-    if train is None or test is None:
-        return path, [path]
-    return train if split == "train" else test, [train, test]
 
 
 def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
@@ -141,7 +135,10 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
             )
         files += [f"{folder}/{wnid}/{image}" for image in images]
         labels += [label_of[wnid]] * len(images)
-    classes = _unique_names(wnids, readable) if readable else tuple(wnids)
+    # ImageNet has two cranes, the bird and the machine: names that several classes share carry the id.
+    uses = Counter(readable.values())
+    named = ((wnid, readable.get(wnid)) for wnid in wnids)
+    classes = tuple(wnid if n is None else n if uses[n] == 1 else f"{n} ({wnid})" for wnid, n in named)
     stored = LazyImages.of(place, files, IMAGENET_RECIPE)
     return Dataset("imagenet", stored, np.array(labels, np.int64), classes, scale=1 / 255)
 
@@ -177,19 +174,9 @@ def _read_names(file: Path) -> dict[str, str]:
                 f"found {line!r}; fix the line or remove the file"
             )
         if wnid in names:
-            raise DataError(
-                f"{file}, line {number}: expected each WordNet id once, found {wnid} again; remove the line"
-            )
+            raise DataError(f"{file}, line {number}: expected each WordNet id once, found {wnid} twice")
         names[wnid] = name
     return names
-
-
-def _unique_names(wnids: Sequence[str], readable: dict[str, str]) -> tuple[str, ...]:
-    # ImageNet has two cranes, the bird and the machine: names that several classes share carry the id.
-    uses = Counter(readable.values())
-    return tuple(
-        readable[wnid] if uses[readable[wnid]] == 1 else f"{readable[wnid]} ({wnid})" for wnid in wnids
-    )
 
 
 KITTI_CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
@@ -230,13 +217,9 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
     order = np.random.RandomState(_SPLIT_SEED).permutation(len(usable))
     train = len(usable) * 9 // 10
     chosen = [usable[place] for place in sorted(order[:train] if split == "train" else order[train:])]
-    return Dataset(
-        name="kitti",
-        stored=LazyImages.of(place, [f"{_IMAGES}/{name}.png" for name in chosen], KITTI_RECIPE),
-        labels=np.array([labels[name] for name in chosen], np.int64),
-        classes=KITTI_CLASSES,
-        scale=1 / 255,
-    )
+    stored = LazyImages.of(place, [f"{_IMAGES}/{name}.png" for name in chosen], KITTI_RECIPE)
+    chosen_labels = np.array([labels[name] for name in chosen], np.int64)
+    return Dataset("kitti", stored, chosen_labels, KITTI_CLASSES, scale=1 / 255)
 
 
 def _dominant_class(place: Path, name: str) -> int | None:

@@ -49,13 +49,8 @@ def image_names(folder: Path) -> list[str]:
     """The names of the images in ``folder``, sorted; hidden files and other suffixes are passed over."""
     # scandir, as it knows files from folders without asking the disk once for each of a million images.
     with os.scandir(folder) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if Path(entry.name).suffix.lower() in SUFFIXES
-            and not entry.name.startswith(".")
-            and entry.is_file()
-        )
+        shown = [entry for entry in entries if not entry.name.startswith(".") and entry.is_file()]
+        return sorted(entry.name for entry in shown if Path(entry.name).suffix.lower() in SUFFIXES)
 
 
 @contextmanager
@@ -75,9 +70,7 @@ def opened(file: Path) -> Iterator[Image]:
     except DataError:
         raise
     except Exception as error:  # decoders raise nearly any exception on a damaged file
-        raise DataError(
-            f"{file}: expected an image, found a file that can't be read as one ({error}); fetch it again"
-        ) from error
+        raise DataError(f"{file}: expected an image, can't read one ({error}); fetch it again") from error
 
 
 def read_header(file: Path) -> ImageHeader:
@@ -147,8 +140,6 @@ def read_ahead(
 
 
 _END = object()
-
-
 _LONGEST_RESIZED = 16  # times the shorter side
 
 
@@ -343,9 +334,7 @@ class LazyImages(LazySource):
                 with file.open("rb") as stream:
                     content = hashlib.file_digest(stream, "sha256").digest()
             except OSError as error:
-                raise DataError(
-                    f"{file}: can't be read ({error.strerror or error}); check that it is still there"
-                ) from error
+                raise DataError(f"{file}: can't be read ({error.strerror or error}); restore it") from error
             yield b"\0" + os.fsencode(name) + b"\0" + content
 
     def _decoded(self, name: str, recipe: Callable[[Image], Image] | None = None) -> NDArray[np.uint8]:

@@ -200,11 +200,8 @@ def read_published(path: Path, size: int, algorithm: str, digest: str) -> bytes:
 def missing_files(name: str, wanted: str, places: Sequence[Path]) -> DataError:
     """The error for a data set that is in none of the places."""
     looked = "; ".join(str(place) for place in places) or f"nowhere, as {DATA_VARIABLE} is not set"
-    fetch = (
-        f"; or fetch them: `{command('data', 'fetch', name, data_dir='data')}`"
-        if name in PUBLICATIONS
-        else ""
-    )
+    command_line = command("data", "fetch", name, data_dir="data")
+    fetch = f"; or fetch them: `{command_line}`" if name in PUBLICATIONS else ""
     return DataError(
         f"{name}: found no {wanted}. Looked in: {looked}. Name the folder that holds the files with --data-dir or the "
         f"environment variable {DATA_VARIABLE}{fetch}"

@@ -15,18 +15,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.datasets import published
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.datasets.published import (
-    CIFAR10,
-    CIFAR10_PICKLES,
-    DEBIAN_PLACE,
-    FASHION_MNIST,
-    MNIST,
-    SVHN,
-    candidate_places,
-    missing_files,
-    read_published,
-)
 from smoothcert.errors import DataError
 from smoothcert.extras import require
 from smoothcert.files import check_expansion, opened_file, read_file
@@ -62,7 +52,7 @@ _FIRST_LABELS = {
 @DATASETS.register("mnist")
 def load_mnist(split: str, root: Path | None) -> Dataset:
     """MNIST from ``mnist/``, ``MNIST/raw/`` or the root itself; inputs are 1x28x28 in [0, 1]."""
-    return _load("mnist", _DIGITS, split, candidate_places(root, MNIST.folders))
+    return _load("mnist", _DIGITS, split, published.candidate_places(root, published.MNIST.folders))
 
 
 @DATASETS.register("fashion-mnist")
@@ -72,7 +62,8 @@ def load_fashion_mnist(split: str, root: Path | None) -> Dataset:
     Looks in ``fashion-mnist/``, ``FashionMNIST/raw/`` and the root itself, and without an explicit root also in
     the folder of Debian's package dataset-fashion-mnist.
     """
-    places = candidate_places(root, FASHION_MNIST.folders, system_places=(DEBIAN_PLACE,))
+    folders = published.FASHION_MNIST.folders
+    places = published.candidate_places(root, folders, system_places=(published.DEBIAN_PLACE,))
     return _load("fashion-mnist", tuple(_CLOTHES), split, places)
 
 
@@ -87,29 +78,23 @@ def _load(name: str, classes: tuple[str, ...], split: str, places: Sequence[Path
             if path.is_file()
         ]
         if len(paths) == len(names):
-            images, labels = _read_pair(name, split, *paths)
-            return Dataset(name, images[:, np.newaxis], labels.astype(np.int64), classes, scale=1 / 255)
-    raise missing_files(name, f"{' and '.join(names)} (each plain or .gz) side by side", places)
-
-
-def _read_pair(
-    name: str, split: str, image_path: Path, label_path: Path
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    labels = read_idx(label_path, dimensions=1, most=MOST_VALUES // _SIDE**2)
+            break
+    else:
+        wanted = f"{' and '.join(names)} (each plain or .gz) side by side"
+        raise published.missing_files(name, wanted, places)
+    labels = read_idx(paths[1], dimensions=1, most=MOST_VALUES // _SIDE**2)
     for (known, known_split), first in _FIRST_LABELS.items():
         if (known, known_split) != (name, split) and tuple(labels[: len(first)].tolist()) == first:
             raise DataError(
-                f"{label_path}: expected the {split} labels of {name}, "
+                f"{paths[1]}: expected the {split} labels of {name}, "
                 f"found the {known_split} labels of {known}; name the folder of {name} with --data-dir"
             )
-    images = read_idx(image_path, dimensions=3)
+    images = read_idx(paths[0], dimensions=3)
     if images.shape[1:] != (_SIDE, _SIDE):
-        raise DataError(
-            f"{image_path}: expected images of {_SIDE}x{_SIDE}, found {images.shape[1]}x{images.shape[2]}"
-        )
+        raise DataError(f"{paths[0]}: expected images of shape {(_SIDE, _SIDE)}, found {images.shape[1:]}")
     if len(images) != len(labels):
-        raise DataError(f"{label_path}: expected {len(images)} labels, one per image, found {len(labels)}")
-    return images, labels
+        raise DataError(f"{paths[1]}: expected {len(images)} labels, one per image, found {len(labels)}")
+    return Dataset(name, images[:, np.newaxis], labels.astype(np.int64), classes, scale=1 / 255)
 
 
 def read_idx(path: Path, dimensions: int, most: int = MOST_VALUES) -> NDArray[np.uint8]:
@@ -147,9 +132,7 @@ def _parse(stream: BinaryIO, path: Path, dimensions: int, most: int) -> NDArray[
     shape = struct.unpack(f">{dimensions}I", header)
     expected = math.prod(shape)
     if expected > most:
-        raise DataError(
-            f"{path}: its header claims {expected} values of shape {shape}, where {most} are the most"
-        )
+        raise DataError(f"{path}: its header claims {expected} values of shape {shape}, above {most}")
     check_expansion(str(path), expected, path.stat().st_size)
     body = _read_at_most(stream, expected + 1)
     if len(body) != expected:
@@ -187,7 +170,7 @@ def load_cifar10(split: str, root: Path | None) -> Dataset:
     whichever of the five batches are there, in order: one batch of 10000 is enough to train on. Its length
     and fingerprint tell how many there were. Pickled batches are read only if they are the published files.
     """
-    places = candidate_places(root, CIFAR10.folders)
+    places = published.candidate_places(root, published.CIFAR10.folders)
     for place in places:
         for suffix, read in ((".bin", _read_binary), ("", _read_pickle)):
             paths = [place / f"{batch}{suffix}" for batch in _BATCHES[split]]
@@ -197,28 +180,26 @@ def load_cifar10(split: str, root: Path | None) -> Dataset:
                 labels = np.concatenate([labels for _, labels in batches])
                 return Dataset("cifar10", images, labels, CIFAR10_CLASSES, scale=1 / 255)
     wanted = " or ".join(_BATCHES[split])
-    raise missing_files("cifar10", f"{wanted} (.bin, or the Python version without suffix)", places)
+    raise published.missing_files("cifar10", f"{wanted} (.bin, or the Python version without suffix)", places)
 
 
 def _read_binary(path: Path) -> _Batch:
-    content = np.frombuffer(read_file(path, _MOST_RECORDS * (1 + _PIXELS)), dtype=np.uint8)
-    if len(content) == 0 or len(content) % (1 + _PIXELS):
+    size = 1 + _PIXELS
+    content = np.frombuffer(read_file(path, _MOST_RECORDS * size), dtype=np.uint8)
+    if len(content) == 0 or len(content) % size:
         raise DataError(
-            f"{path}: expected one or more records of {1 + _PIXELS} bytes (a label, then {_PIXELS} values), "
+            f"{path}: expected one or more records of {size} bytes (a label, then {_PIXELS} values), "
             f"found {len(content)} bytes"
         )
-    records = content.reshape(-1, 1 + _PIXELS)
+    records = content.reshape(-1, size)
     labels = records[:, 0]
-    bad = np.flatnonzero(labels >= len(CIFAR10_CLASSES))
-    if len(bad):
-        raise DataError(
-            f"{path}: expected labels in 0..{len(CIFAR10_CLASSES) - 1}, found {labels[bad[0]]} in record {bad[0]}"
-        )
+    for bad in np.flatnonzero(labels >= len(CIFAR10_CLASSES))[:1]:
+        raise DataError(f"{path}: expected labels in 0..9, found {labels[bad]} in record {bad}")
     return records[:, 1:], labels.astype(np.int64)
 
 
 def _read_pickle(path: Path) -> _Batch:
-    content = read_published(path, _PICKLE_SIZE, "md5", CIFAR10_PICKLES[path.name])
+    content = published.read_published(path, _PICKLE_SIZE, "md5", published.CIFAR10_PICKLES[path.name])
     fields = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
     return fields[b"data"], np.array(fields[b"labels"], np.int64)
 
@@ -227,11 +208,7 @@ class _BatchUnpickler(pickle.Unpickler):
     """Makes the one array of a batch and nothing else: a second guard behind the hash."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-        }:
+        if f"{module}.{name}" not in ("numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"):
             raise pickle.UnpicklingError(f"a batch of CIFAR-10 does not use {module}.{name}")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
@@ -244,12 +221,12 @@ def load_svhn(split: str, root: Path | None) -> Dataset:
     published files are read: scipy's reader can crash on a damaged file. The extra images are not part of the train
     split.
     """
-    (file,) = (file for file in SVHN.files if file.name == f"{split}_32x32.mat")
-    places = candidate_places(root, SVHN.folders)
+    (file,) = (file for file in published.SVHN.files if file.name == f"{split}_32x32.mat")
+    places = published.candidate_places(root, published.SVHN.folders)
     path = next((place / file.name for place in places if (place / file.name).is_file()), None)
     if path is None:
-        raise missing_files("svhn", file.name, places)
-    content = read_published(path, file.size, "sha256", file.sha256)
+        raise published.missing_files("svhn", file.name, places)
+    content = published.read_published(path, file.size, "sha256", file.sha256)
     from scipy.io import loadmat  # names and labels of other data sets need not wait for it
 
     fields: dict[str, NDArray[Any]] = loadmat(cast(Any, io.BytesIO(content)), variable_names=("X", "y"))
@@ -267,10 +244,5 @@ def load_digits(split: str, root: Path | None) -> Dataset:  # noqa: ARG001 - the
     """
     bunch = require("sklearn.datasets", "the digits data set").load_digits()
     part = slice(None, DIGITS_TRAIN_SIZE) if split == "train" else slice(DIGITS_TRAIN_SIZE, None)
-    return Dataset(
-        name="digits",
-        stored=bunch.images[part, np.newaxis].astype(np.uint8),
-        labels=bunch.target[part].astype(np.int64),
-        classes=_DIGITS,
-        scale=1 / 16,
-    )
+    images, labels = bunch.images[part, np.newaxis].astype(np.uint8), bunch.target[part].astype(np.int64)
+    return Dataset("digits", images, labels, _DIGITS, scale=1 / 16)

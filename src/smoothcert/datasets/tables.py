@@ -68,12 +68,12 @@ class TableOptions:
 
     def spec(self, path: str) -> str:
         """The inverse of :meth:`parse`."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        parts = [
-            f"{name}={','.join(map(_quoted, [value] if isinstance(value, str) else value))}"
-            for name, value in given.items()
-            if value
-        ]
+        parts = []
+        for name, value in vars(self).items():
+            texts = [
+                quote(text, safe=" ;|/()[]:.") for text in ([value] if isinstance(value, str) else value)
+            ]
+            parts += [f"{name}={','.join(texts)}"] if value else []
         return f"{path}?{'&'.join(parts)}" if parts else path
 
 
@@ -88,10 +88,6 @@ def with_options(name: str, given: Mapping[str, Any]) -> str:
             f"--{next(iter(given))} is for tables (csv:PATH, parquet:PATH), and {name} is not one: leave it out"
         )
     return form + colon + replace(options, **given).spec(location)
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe=" ;|/()[]:.")
 
 
 @dataclass(frozen=True)
@@ -202,9 +198,7 @@ def recoded(dataset: Dataset, columns: Columns) -> Dataset:
         elif wanted:
             made.append(_as_codes(cells, given, wanted))
         elif given and any(isinstance(value, str) for value in given):
-            raise DataError(
-                f"{dataset.name}: column {name!r} holds {given[0]!r}, where the model was fitted to numbers"
-            )
+            raise DataError(f"{dataset.name}: column {name!r} holds {given[0]!r}, the model had numbers")
         elif given and (cells >= len(given)).any():
             raise DataError(f"{dataset.name}: column {name!r} misses a number, which the model was fitted to")
         else:
@@ -225,13 +219,9 @@ def _as_codes(
 ) -> NDArray[np.float64]:
     """The codes among ``wanted`` of cells that hold numbers, or codes among ``given``."""
     known = {_same_text(value): code for code, value in enumerate(wanted)}
-    if not given:
-        return np.array(
-            [known.get(_same_text(value), len(wanted)) for value in cells.tolist()], dtype=np.float64
-        )
-    of_code = [known.get(_same_text(value), len(wanted)) for value in given]
-    found: NDArray[np.float64] = np.array([*of_code, len(wanted)], dtype=np.float64)
-    return found.take(cells.astype(np.intp).clip(0, len(given)))
+    codes = [known.get(_same_text(value), len(wanted)) for value in given or cells.tolist()]
+    found: NDArray[np.float64] = np.array([*codes, len(wanted)], dtype=np.float64)
+    return found.take(cells.astype(np.intp).clip(0, len(given))) if given else found[:-1]
 
 
 def _same_text(value: Value) -> str:
@@ -246,7 +236,7 @@ def _read_csv(path: Path, options: TableOptions) -> _Cells:
     separator = _SEPARATORS.get(options.separator, options.separator)
     if len(separator) > 1:
         raise InvalidValueError(
-            f"separator must be one character or {', '.join(_SEPARATORS)}, got {options.separator!r}"
+            f"separator must be 1 character or {', '.join(_SEPARATORS)}, got {separator!r}"
         )
     try:
         with opened_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
@@ -254,9 +244,14 @@ def _read_csv(path: Path, options: TableOptions) -> _Cells:
             if not first.strip():
                 raise DataError(f"{path}: the file is empty; expected a line of column names")
             text.seek(0)
-            reader = csv.reader(text, delimiter=separator or _separator_of(first), strict=True)
-            header = next(reader)
-            names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(header)]
+            # Unless it is given, the separator that gives the header the most columns; a comma where none does.
+            columns = {
+                each: len(next(csv.reader([first], delimiter=each), [])) for each in _SEPARATORS.values()
+            }
+            reader = csv.reader(
+                text, delimiter=separator or max(columns, key=columns.__getitem__), strict=True
+            )
+            names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(next(reader))]
             _check_names(path, names)
             rows, lines = [], []
             for row in reader:
@@ -274,11 +269,6 @@ def _read_csv(path: Path, options: TableOptions) -> _Cells:
     except csv.Error as error:
         raise DataError(f"{path}: expected a csv file ({error}); save it again") from None
     return _Cells(path, names, [list(column) for column in zip(*rows)] or [[] for _ in names], lines, {})
-
-
-def _separator_of(header: str) -> str:
-    """The separator that gives the header the most columns; a comma where none does."""
-    return max(_SEPARATORS.values(), key=lambda each: len(next(csv.reader([header], delimiter=each), [])))
 
 
 def _read_parquet(path: Path, options: TableOptions) -> _Cells:
@@ -383,9 +373,7 @@ def _classes(tables: Sequence[_Cells], target: str) -> list[Any]:
     for cells in tables:
         answers = cells.of(target)
         if (row := next((row for row, text in enumerate(answers) if text in MISSING), None)) is not None:
-            raise DataError(
-                f"{cells.place(row)}: the target {target!r} has no value; fill it in or drop the row"
-            )
+            raise DataError(f"{cells.place(row)}: target {target!r} has no value; fill it in or drop the row")
     classes = _typed({text for cells in tables for text in cells.of(target)}, tables[0].typed.get(target))
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise DataError(

@@ -53,9 +53,7 @@ class AcrCheck:
     def try_out(self, model: nn.Module, dataset: Dataset, plan: TrainPlan, device: torch.device) -> None:
         """Refuse what couldn't be certified, before any training."""
         if plan.sigma == 0:
-            raise InvalidValueError(
-                "without noise (sigma 0) nothing is certified: leave --acr-every out, or give --sigma"
-            )
+            raise InvalidValueError("nothing is certified with sigma 0: drop --acr-every, or give --sigma")
         self._classifier(model, dataset, plan, device, 1).prepare(dataset.input_shape)
 
     def measure(
@@ -72,7 +70,7 @@ class AcrCheck:
         chosen = [int(index) for index in inputs[places]]
         answers = self._classifier(model, dataset, plan, device, workers).certify_each(dataset.each(chosen))
         return average_certified_radius(
-            [record_of(answer, answer.index, int(dataset.labels[answer.index])) for answer in answers]
+            [record_of(a, a.index, int(dataset.labels[a.index])) for a in answers]
         )
 
     def _classifier(

@@ -84,9 +84,7 @@ def change(x: Tensor, changes: Changes) -> Tensor:
 def check_augmentable(input_shape: tuple[int, ...], flip: bool, shift: int) -> None:
     """Refuse to mirror or move inputs that are no images."""
     if (flip or shift) and len(input_shape) != 3:
-        raise InvalidValueError(
-            f"flip and shift need images of shape (channels, height, width), the inputs have {input_shape}"
-        )
+        raise InvalidValueError(f"flip and shift need images (channels, height, width), got {input_shape}")
     if shift and shift >= min(input_shape[1:]):
         raise InvalidValueError(f"shift must be less than the image's sides {input_shape[1:]}, got {shift}")
 
@@ -139,10 +137,8 @@ class EpochBatches:
     def _drawn(self) -> Iterator[_Drawn]:
         """The inputs of each batch, and what is drawn for them, in the order of the batches."""
         plan, size = self.plan, self.plan.inputs_per_step
-        shuffling, changing = (
-            stream(plan.seed, self.epoch, purpose)
-            for purpose in (StreamPurpose.SHUFFLE, StreamPurpose.AUGMENTATION)
-        )
+        shuffling = stream(plan.seed, self.epoch, StreamPurpose.SHUFFLE)
+        changing = stream(plan.seed, self.epoch, StreamPurpose.AUGMENTATION)
         order = torch.randperm(len(self.inputs), generator=shuffling).numpy()
         for number in range(len(self)):
             chosen = self.inputs[order[number * size : (number + 1) * size]]
@@ -180,11 +176,10 @@ def tensors(
 
 
 def _placed(values: NDArray[Any], device: torch.device) -> Tensor:
-    """On the device; for CUDA by way of pinned memory, from which it takes them while it computes."""
     tensor = torch.from_numpy(values)
     if device.type != "cuda":
         return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.pin_memory().to(device, non_blocking=True)  # it is taken while the device computes
 
 
 def split_holdout(size: int, holdout: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -22,6 +22,7 @@ from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.perturb.base import NOISES
 from smoothcert.runs.side_files import EpochMetrics, ValidationInputs
 from smoothcert.threads import counted_pass, openmp_threads, threads_for
+from smoothcert.training import steps
 from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.batches import (
     BatchShard,
@@ -35,14 +36,6 @@ from smoothcert.training.batches import (
 )
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.processes import Processes
-from smoothcert.training.steps import (
-    Losses,
-    SigmaTable,
-    WithPrecision,
-    make_optimizer,
-    restore_layout,
-    settle_layout,
-)
 
 Progress: TypeAlias = Callable[[int, int, int, int, float], None]
 """Called after each step with (epoch, epochs, batch, batches, loss), counted from 1; on an accelerator the loss is the
@@ -97,7 +90,7 @@ def train(
             if after_epoch is not None:
                 after_epoch(state)
     model.eval()
-    restore_layout(model)
+    steps.restore_layout(model)
     return state.history
 
 
@@ -127,14 +120,13 @@ class _Trainer:
         check_augmentable(dataset.input_shape, plan.flip, plan.shift)
         if plan.random_crops:
             dataset.parts([0], np.zeros((1, TRIES, 4)))  # refused now, not when the first batch is read
-        if (
-            plan.precision == "float16" and processes.device.type != "cuda"
-        ):  # its losses are scaled there alone
+        if plan.precision == "float16" and processes.device.type != "cuda":  # losses are scaled there alone
             raise InvalidValueError(
                 f"precision float16 needs a CUDA device, got {processes.device.type}: use bfloat16 or float32"
             )
         sample, self.threads = _check_fit(model, dataset, plan, processes)
-        self._network = WithPrecision(model, plan.precision, processes.device, settle_layout(model, sample))
+        layout = steps.settle_layout(model, sample)
+        self._network = steps.WithPrecision(model, plan.precision, processes.device, layout)
         self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
         self._validation = _Validation("train", dataset, self._inputs)
         if len(held_out):
@@ -144,7 +136,7 @@ class _Trainer:
         self._shards = plan.shards or processes.count
         if self._shards % processes.count:
             raise InvalidValueError(
-                f"shards must be a multiple of the {processes.count} processes, got {self._shards}"
+                f"shards must be a multiple of the processes, {processes.count}; got {self._shards}"
             )
         if len(EpochBatches(dataset, self._inputs, plan, 0, self._shards)) == 0:
             raise InvalidValueError(
@@ -153,8 +145,8 @@ class _Trainer:
             )
         if self._acr_check is not None:
             self._acr_check.try_out(model, dataset, plan, processes.device)
-        self._optimizer = make_optimizer(model.parameters(), plan)
-        self._sigmas = SigmaTable(len(dataset), plan) if plan.data_dependent else None
+        self._optimizer = steps.make_optimizer(model.parameters(), plan)
+        self._sigmas = steps.SigmaTable(len(dataset), plan) if plan.data_dependent else None
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
 
     def snapshot(self) -> dict[str, Any]:
@@ -186,18 +178,17 @@ class _Trainer:
         self._check_weights(epoch, settings)
         # At the plan's σ, which the model is for, also while a ramp has it elsewhere: epochs compare with each other.
         accuracy = self._noisy_accuracy(epoch, settings.of(self.plan.sigma))
-        seconds = time.perf_counter() - started
         metrics = EpochMetrics(
-            epoch + 1,
-            loss,
-            accuracy,
-            self._validation.kind,
-            settings.lr,
-            seconds,
-            sigma=self.plan.sigma,
-            norm=NOISES[self.plan.noise].norm,
+            epoch + 1, loss, accuracy, self._validation.kind, settings.lr, time.perf_counter() - started
         )
-        return self._with_acr(metrics)
+        metrics = replace(metrics, sigma=self.plan.sigma, norm=NOISES[self.plan.noise].norm)
+        check, on = self._acr_check, self._validation
+        if check is None or not check.due(metrics.epoch, self.plan.epochs):
+            return metrics
+        acr = check.measure(
+            self._model, on.dataset, on.inputs, self.plan, self.processes.device, self.threads
+        )
+        return replace(metrics, acr=acr, acr_inputs=check.counted(len(on.inputs)), acr_votes=check.votes)
 
     def _train(self, epoch: int, settings: Settings) -> float:
         batches = EpochBatches(self._dataset, self._inputs, self.plan, epoch, self._shards)
@@ -212,7 +203,7 @@ class _Trainer:
                 f"of {len(batches)}: try a learning rate below {settings.lr:g}"
             )
 
-        losses = Losses.on(device, refuse)
+        losses = steps.Losses.on(device, refuse)
         self._model.train()
         for number, shards in enumerate(batches.read(mine, device), start=1):
             try:
@@ -232,7 +223,7 @@ class _Trainer:
         shards: list[BatchShard],
         settings: Settings,
         draws: dict[int, _Draws],
-        losses: Losses,
+        losses: steps.Losses,
     ) -> None:
         """One step of the optimizer, with the losses of this process's inputs noted."""
         self._optimizer.zero_grad(set_to_none=True)
@@ -283,16 +274,6 @@ class _Trainer:
             right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
         return int(right) / len(sample)
 
-    def _with_acr(self, metrics: EpochMetrics) -> EpochMetrics:
-        """With the ACR and what it rests on, where it is due."""
-        check, on = self._acr_check, self._validation
-        if check is None or not check.due(metrics.epoch, self.plan.epochs):
-            return metrics
-        acr = check.measure(
-            self._model, on.dataset, on.inputs, self.plan, self.processes.device, self.threads
-        )
-        return replace(metrics, acr=acr, acr_inputs=check.counted(len(on.inputs)), acr_votes=check.votes)
-
 
 @dataclass
 class _Draws:
@@ -333,7 +314,7 @@ def _check_fit(
         logits, work = counted_pass(model, sample)
     except RuntimeError as error:
         raise ModelError(
-            f"the model can't take inputs of {dataset.name}, of shape {dataset.input_shape}: {error}"
+            f"the model can't take {dataset.name}, of shape {dataset.input_shape}: {error}"
         ) from error
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -113,25 +113,17 @@ class TrainPlan:
         choices="smoothcert.perturb.base:NOISES",
     )
     epochs: int = knob(90, "passes over the data")
-    batch_size: int = knob(
-        256, "rows per step, so that m noise copies mean 1/m as many inputs; for macer, inputs per step"
-    )
+    batch_size: int = knob(256, "rows per step: m noise copies mean 1/m as many inputs; macer: inputs")
     optimizer: OptimizerName = knob("sgd", "what makes steps of gradients")
     lr: float = knob(0.01, "learning rate")
     momentum: float = knob(0.9, "momentum of sgd, β₁ of adam")
     nesterov: bool = knob(True, "sgd: Nesterov's momentum instead of plain momentum")
     weight_decay: float = knob(1e-4, "weight decay")
-    decoupled_decay: bool = knob(
-        False, "weight decay apart from the gradient (adam: AdamW) instead of added to it"
-    )
-    schedule: Schedule = knob(
-        "step", "step: × step_factor at intervals or milestones; cosine: down towards 0"
-    )
+    decoupled_decay: bool = knob(False, "weight decay apart from the gradient (adam: AdamW), not added to it")
+    schedule: Schedule = knob("step", "step: × step_factor at intervals or milestones; cosine: down to 0")
     step_epochs: int = knob(30, "epochs between steps of the schedule")
     step_factor: float = knob(0.1, "what a step of the schedule multiplies the rate by")
-    milestones: tuple[int, ...] = knob(
-        (), "epochs after which the step schedule drops (instead of intervals)"
-    )
+    milestones: tuple[int, ...] = knob((), "epochs after which the step schedule drops (not intervals)")
     ramps: tuple[Ramp, ...] = ()
     flip: bool = knob(False, "augmentation: mirror half of the images")
     shift: int = knob(0, "augmentation: move images by up to this many pixels")
@@ -144,7 +136,7 @@ class TrainPlan:
         False, "a σ for each training example, moved up its radius by each batch (data-dependent smoothing)"
     )
     sigma_warmup: int | None = knob(
-        None, "data-dependent: epochs at one σ before (default: a quarter; none with --from)"
+        None, "data-dependent: epochs at one σ before (default: a quarter; 0 with --from)"
     )
     sigma_lr: float = knob(1e-4, "data-dependent: step size of σ")
     sigma_samples: int = knob(1, "data-dependent: samples for a step of σ")
@@ -167,11 +159,10 @@ class TrainPlan:
         for name in ("sigma", "weight_decay"):
             check_not_negative(name, getattr(self, name))
         check_positive("lr", self.lr)
-        if not 0 < self.momentum < 1:
-            raise InvalidValueError(f"momentum must lie strictly between 0 and 1, got {self.momentum}")
-        if not 0 < self.step_factor < 1:
-            raise InvalidValueError(f"step_factor must lie strictly between 0 and 1, got {self.step_factor}")
-        for name in ("epochs", "batch_size", "step_epochs"):
+        for name in ("momentum", "step_factor"):
+            if not 0 < getattr(self, name) < 1:
+                raise InvalidValueError(f"{name} must lie in (0, 1), got {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "step_epochs", "sigma_samples", "sigma_steps"):
             check_count(name, getattr(self, name))
         for name in ("seed", "shift", "holdout"):
             check_count(name, getattr(self, name), least=0)
@@ -194,7 +185,12 @@ class TrainPlan:
                 f"got {self.batch_size}"
             )
         self._check_data_dependent()
-        _check_ramps(self.ramps)
+        knobs = [ramp.knob for ramp in self.ramps]
+        for ramp in self.ramps:
+            if knobs.count(ramp.knob) > 1:
+                raise InvalidValueError(f"ramps must name each option once, {ramp.knob} has several")
+            if ramp.knob in ("lr", "sigma"):
+                check_not_negative(f"ramps: the start of {ramp}", ramp.start)
         self.at(0)  # so that a ramp of an unknown knob fails now and not when training starts
 
     @property
@@ -214,12 +210,8 @@ class TrainPlan:
 
     def _check_data_dependent(self) -> None:
         check_positive("sigma_lr", self.sigma_lr)
-        check_count("sigma_samples", self.sigma_samples)
-        check_count("sigma_steps", self.sigma_steps)
         if not 1 < self.sigma_factor <= 64:
-            raise InvalidValueError(
-                f"sigma_factor must lie above 1 and not above 64, got {self.sigma_factor}"
-            )
+            raise InvalidValueError(f"sigma_factor must be above 1 and at most 64, got {self.sigma_factor}")
         if self.sigma_warmup is not None:
             check_count("sigma_warmup", self.sigma_warmup, least=0)
         if not self.data_dependent:
@@ -270,15 +262,6 @@ def _number_knobs(objective: Objective) -> list[str]:
     return [name for name, value in values.items() if type(value) in (int, float)]
 
 
-def _check_ramps(ramps: tuple[Ramp, ...]) -> None:
-    knobs = [ramp.knob for ramp in ramps]
-    for ramp in ramps:
-        if knobs.count(ramp.knob) > 1:
-            raise InvalidValueError(f"ramps must name each option once, {ramp.knob} has several")
-        if ramp.knob in ("lr", "sigma"):
-            check_not_negative(f"ramps: the start of {ramp}", ramp.start)
-
-
 def check_learns(plan: TrainPlan) -> None:
     """Refuse a plan whose ramp keeps all noise, or every step, from its training.
 
@@ -325,9 +308,8 @@ def _overruled(name: str, plan: TrainPlan) -> str | None:
         return "beside --milestones, which take its place"
     if name in _OF_EXAMPLES and not plan.data_dependent:
         return "without --data-dependent"
-    if (name == "nesterov" and plan.optimizer != "sgd") or (
-        name == "momentum" and plan.optimizer == "adadelta"
-    ):
+    by_sgd = {"nesterov": ("sgd",), "momentum": ("sgd", "adam")}
+    if name in by_sgd and plan.optimizer not in by_sgd[name]:
         return f"with --optimizer {plan.optimizer}"
     return None
 
@@ -336,11 +318,8 @@ def _of_ramp(ramp: Ramp, plan: TrainPlan) -> str | None:
     if ramp.after >= plan.epochs:
         return f"--ramp {ramp} never begins in {plan.epochs} epochs: {ramp.knob} stays at {ramp.start:g} throughout"
     if ramp.after + ramp.epochs > plan.epochs:
-        part = plan.epochs - ramp.after
-        return (
-            f"--ramp {ramp} doesn't end within {plan.epochs} epochs: {ramp.knob} goes {part} of {ramp.epochs} steps "
-            "of its way"
-        )
+        goes = f"{ramp.knob} goes {plan.epochs - ramp.after} of {ramp.epochs} steps of its way"
+        return f"--ramp {ramp} doesn't end within {plan.epochs} epochs: {goes}"
     if ramp.after == 0 and ramp.epochs <= 1:
         return f"--ramp {ramp} has no effect: {ramp.knob} has its value from the first epoch on"
     return None

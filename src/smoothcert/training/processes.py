@@ -80,9 +80,7 @@ def _own_device(device: str) -> str:
     """Where this process computes: the CPU, or the card of its number on this machine."""
     kind, colon, _ = device.partition(":")
     if colon:
-        raise InvalidValueError(
-            f"device {device!r} names one card, but {_started()} processes need one each: give {kind!r}"
-        )
+        raise InvalidValueError(f"device {device!r} is one card for {_started()} processes: give {kind!r}")
     if kind not in _BACKENDS:
         raise InvalidValueError(
             f"device {device!r} can't be shared by {_started()} processes: give {' or '.join(_BACKENDS)}, or start one"

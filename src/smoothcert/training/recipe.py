@@ -65,15 +65,10 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as in a recipe file; None stands for what the file leaves out."""
-        about = {
-            each.name: getattr(self, each.name)
-            for each in fields(Recipe)
-            if each.name not in ("plan", "name")
-        }
+        about = {f.name: getattr(self, f.name) for f in fields(Recipe) if f.name not in ("plan", "name")}
         plan = {each.name: getattr(self.plan, each.name) for each in fields(TrainPlan)}
-        plan[_OBJECTIVE] = {"name": self.plan.objective_name} | {
-            each.name: getattr(self.plan.objective, each.name) for each in fields(self.plan.objective)
-        }
+        own = {each.name: getattr(self.plan.objective, each.name) for each in fields(self.plan.objective)}
+        plan[_OBJECTIVE] = {"name": self.plan.objective_name} | own
         plan[_RAMPS] = [str(ramp) for ramp in self.plan.ramps]
         plan["milestones"] = list(self.plan.milestones)
         return about | plan
@@ -161,10 +156,8 @@ def _members(family: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str,
     for method, table in family.items():
         for sigma, overrides in table.pop("sigma").items():
             objective = table[_OBJECTIVE] | overrides.get(_OBJECTIVE, {})
-            yield (
-                f"{method}-{sigma}",
-                {**defaults, **table, **overrides, "sigma": float(sigma), _OBJECTIVE: objective},
-            )
+            member = {**defaults, **table, **overrides, "sigma": float(sigma), _OBJECTIVE: objective}
+            yield f"{method}-{sigma}", member
 
 
 def find_recipe(name: str) -> Recipe:
@@ -216,9 +209,7 @@ def describe(name: str) -> Method:
         paper=cls.paper,
         passes=cls().passes(),
         knobs=tuple(knobs_of(cls)),
-        recipes=tuple(
-            recipe.name for recipe in shipped_recipes().values() if recipe.plan.objective_name == name
-        ),
+        recipes=tuple(each for each, it in shipped_recipes().items() if it.plan.objective_name == name),
     )
 
 
@@ -229,24 +220,12 @@ def descriptions() -> list[Method]:
 
 def markdown_rows() -> str:
     """The table of the documentation: a row for each objective."""
-    header = (
-        "| objective | what it optimises | cost of a step with default options | options | paper | recipes |"
-    )
-    rows = [
-        "| "
-        + " | ".join(
-            cell.replace("|", "\\|")
-            for cell in (
-                f"`{method.name}`",
-                method.summary,
-                method.cost,
-                ", ".join(f"`{knob.name}` {knob.default}" for knob in method.knobs) or "–",
-                method.paper,
-                # Without their σ, each once.
-                ", ".join(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in method.recipes)) or "–",
-            )
-        )
-        + " |"
-        for method in descriptions()
-    ]
-    return "\n".join([header, "|---|---|---|---|---|---|", *rows]) + "\n"
+    header = "objective | what it optimises | cost of a step with default options | options | paper | recipes"
+    rows = []
+    for method in descriptions():
+        options = ", ".join(f"`{knob.name}` {knob.default}" for knob in method.knobs) or "–"
+        # Without their σ, each once.
+        recipes = ", ".join(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in method.recipes)) or "–"
+        cells = (f"`{method.name}`", method.summary, method.cost, options, method.paper, recipes)
+        rows.append(" | ".join(cell.replace("|", "\\|") for cell in cells))
+    return "\n".join([f"| {header} |", "|---|---|---|---|---|---|", *(f"| {row} |" for row in rows)]) + "\n"

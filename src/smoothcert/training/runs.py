@@ -63,22 +63,15 @@ def save_state(directory: Path, state: State) -> None:
 
 def load_state(directory: Path) -> State | None:
     """What was saved last, or None."""
-    return load_checkpoint(directory, _state, "train")
+
+    def state(saved: dict[str, Any]) -> State:
+        history = tuple(EpochMetrics(**metrics) for metrics in saved.pop("history"))
+        return State(history, saved)
+
+    return load_checkpoint(directory, state, "train")
 
 
-def _state(saved: dict[str, Any]) -> State:
-    history = tuple(EpochMetrics(**metrics) for metrics in saved.pop("history"))
-    return State(history, saved)
-
-
-_LATER = (
-    "optimizer",
-    "nesterov",
-    "decoupled_decay",
-    "step_factor",
-    "random_crops",
-    "sigma_training_mode",
-)
+_LATER = ("optimizer", "nesterov", "decoupled_decay", "step_factor", "random_crops", "sigma_training_mode")
 _THREADS = "threads"
 _MOST_THREADS = 1024
 
@@ -122,13 +115,19 @@ def train_into(
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
     model, spec, digest = _starting_point(recipe, dataset)
-    recipe = _resolved(recipe, spec, processes)
-    recipe = replace(recipe, plan=replace(recipe.plan, threads=_settled_threads(out, recipe.plan)))
-    threads = training_threads(model, dataset, recipe.plan, processes)
-    recipe = replace(recipe, plan=replace(recipe.plan, threads=threads))
+    plan = replace(recipe.plan, shards=recipe.plan.shards or processes.count)
+    if plan.data_dependent and plan.sigma_warmup is None:
+        # Weights that were trained at one σ have had their warm-up.
+        plan = replace(plan, sigma_warmup=plan.warmup if recipe.start is None else 0)
+    plan = replace(plan, threads=_settled_threads(out, plan))
+    plan = replace(plan, threads=training_threads(model, dataset, plan, processes))
+    recipe = replace(recipe, architecture=spec.architecture, plan=plan)
     manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
-        _check_place(out)
+        # To continue from a checkpoint, or to replace a model, takes a manifest.
+        for path in (files.checkpoint, out / WEIGHTS_NAME):
+            if path.exists() and not files.statement.exists():
+                raise RunError(f"{out} holds {path.name} but no {files.statement.name}: restore it")
         check_begins(out, recipe.plan)
         if acr_check is not None:
             acr_check.try_out(model, dataset, recipe.plan, processes.device)
@@ -159,31 +158,19 @@ def train_into(
                 acr_check=acr_check,
             )
         except TrainingDivergedError as error:
-            raise TrainingDivergedError(f"{error}. {_what_is_left(out)}") from None
+            left = "It was the first epoch: nothing was saved"
+            if (kept := load_state(out)) is not None:
+                last = kept.history[-1]
+                left = (
+                    f"The last good checkpoint, of epoch {last.epoch} (loss {last.loss:.4f}), is kept in {out}; "
+                    "another plan needs another --out"
+                )
+            raise TrainingDivergedError(f"{error}. {left}") from None
         if processes.is_first:
             write_epochs(out, history)
             save_model(model.cpu(), spec, out)
         processes.wait()
     return history
-
-
-def _check_place(out: Path) -> None:
-    """Refuse to continue from a checkpoint, or to replace a model, without a manifest."""
-    statement = RunFiles(out).statement
-    for path in (RunFiles(out).checkpoint, out / WEIGHTS_NAME):
-        if path.exists() and not statement.exists():
-            raise RunError(
-                f"{out} holds {path.name} but no {statement.name}: restore it or choose another --out"
-            )
-
-
-def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
-    """The recipe with what it left open decided, so that it can be repeated exactly."""
-    plan = replace(recipe.plan, shards=recipe.plan.shards or processes.count)
-    if plan.data_dependent and plan.sigma_warmup is None:
-        # Weights that were trained at one σ have had their warm-up.
-        plan = replace(plan, sigma_warmup=plan.warmup if recipe.start is None else 0)
-    return replace(recipe, architecture=spec.architecture, plan=plan)
 
 
 def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
@@ -240,13 +227,11 @@ def _manifest(
     threads = plan.pop("threads")
     if recipe.plan.objective.batch_counts_inputs:
         plan["batch_counts"] = "inputs"
-    plan |= {"objective": objective.pop("name")} | {
-        f"objective.{knob}": objective[knob] for knob in objective
-    }
-    model = spec.to_json()
-    model["classes"] = len(spec.classes)
+    model = spec.to_json() | {"classes": len(spec.classes)}
     if digest is not None:
         model["start_sha256"] = digest
+    objective = {f"objective.{knob}": value for knob, value in objective.items()}
+    plan |= {"objective": objective.pop("objective.name")} | objective
     return Manifest.of(
         kind="train",
         plan=plan | {"device": processes.device.type},
@@ -258,14 +243,3 @@ def _manifest(
             "input_range": list(dataset.value_range()),
         },
     ).made_now(**{_THREADS: str(threads)})
-
-
-def _what_is_left(out: Path) -> str:
-    state = load_state(out)
-    if state is None:
-        return "It was the first epoch: nothing was saved"
-    last = state.history[-1]
-    return (
-        f"The last good checkpoint, of epoch {last.epoch} (loss {last.loss:.4f}), is kept in {out}; "
-        "another plan needs another --out"
-    )
