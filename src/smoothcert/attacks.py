@@ -173,13 +173,14 @@ def pgd(
     check_count("steps", steps)
     if epsilon == 0:
         return x.detach()
+    size = 2 * epsilon / steps if step_size is None else step_size
     return pgd_path(
         model,
         x,
         y,
         noise,
         steps=steps,
-        step_size=2 * epsilon / steps if step_size is None else step_size,
+        step_size=size,
         max_norm=epsilon,
         clip=clip,
         gradient_free=gradient_free,
@@ -214,11 +215,10 @@ def pgd_path(
     points = [x]
     with at_rest(model):
         for _ in range(steps):
-            direction = (
-                stein_direction(model, points[-1], y, noise)
-                if gradient_free
-                else loss_gradient(model, points[-1], y, noise)[0]
-            )
+            if gradient_free:
+                direction = stein_direction(model, points[-1], y, noise)
+            else:
+                direction = loss_gradient(model, points[-1], y, noise)[0]
             points.append(stay_near(points[-1] + step_size * unit(direction), x, max_norm, clip))
     return points[1:]
 
@@ -266,13 +266,10 @@ def ddn(
             smallest = size.where(better, smallest)
             best = point.where(for_each_example(better, x), best)
             norm = (norm * (1 - gamma * (2 * fooled.to(norm) - 1))).clamp(max=epsilon)
-            moved = point - x + _step_size(step, steps) * unit(gradient)
+            step_size = 0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2
+            moved = point - x + step_size * unit(gradient)
             point = stay_near(x + rescale(moved, norm), x, epsilon, clip)
     return best.where(for_each_example(smallest < float("inf"), x), point)
-
-
-def _step_size(step: int, steps: int) -> float:
-    return 0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @torch.no_grad()
@@ -294,7 +291,8 @@ def nes(
     point, width = x, x.new_ones(len(x))
     with at_rest(model):
         for step in range(steps):
-            copies = noise * _signs(step, x)
+            flips = torch.randint(0, 2, x.shape[1:], generator=torch.Generator().manual_seed(step))
+            copies = noise * flips.mul_(2).sub_(1).to(x)
             width = (width / 2).clamp(min=1)
             right = _votes(model, point, y, copies, width)
             for _ in range(_DOUBLINGS):
@@ -316,8 +314,3 @@ def _votes(model: nn.Module, x: Tensor, y: Tensor, copies: Tensor, width: Tensor
         labels = model((x + some * for_each_example(width, x)).flatten(0, 1)).argmax(-1)
         right.append((labels.reshape(len(some), len(x)) == y).to(x.dtype))
     return torch.cat(right)
-
-
-def _signs(step: int, x: Tensor) -> Tensor:
-    generator = torch.Generator().manual_seed(step)
-    return torch.randint(0, 2, x.shape[1:], generator=generator).mul_(2).sub_(1).to(x)

@@ -114,18 +114,17 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         rows, y = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise InvalidValueError(
-                f"a classifier needs two classes or more, and y has one class: {y.tolist()[0]!r}"
-            )
-        self.seed_ = _seed(self.random_state)
+            raise InvalidValueError(f"a classifier needs two classes or more, y has one: {y.tolist()[0]!r}")
+        self.seed_ = secrets.randbits(63)
+        if self.random_state is not None:
+            self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         names, shape = getattr(self, "feature_names_in_", None), (self.n_features_in_,)
         noise, hold = noise_on_columns(self.noise, self.sigma, self.hold, shape, names)
         self.held_ = None if hold is None else held_mask(hold, shape, names)
         # Features in units of their own may be large beside σ, and must be exact.
         numerics = Numerics(dtype="float64")
-        self.plan_ = CertifyPlan(
-            noise, n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_, numerics=numerics
-        )
+        votes: dict[str, Any] = {"n0": self.n0, "n": self.n, "alpha": self.alpha, "seed": self.seed_}
+        self.plan_ = CertifyPlan(noise, **votes, numerics=numerics)
         noisy = self._with_noise(np.asarray(rows, dtype=np.float64), noise)
         self.estimator_ = clone(self.estimator)
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
@@ -141,10 +140,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         labels = self.classes_[[_most_voted(answer) for answer in answers]]
         if self.abstain_label is None:
             return np.asarray(labels)
-        told = [
-            self.abstain_label if answer.abstained else label
-            for answer, label in zip(answers, labels.tolist())
-        ]
+        pairs = zip(answers, labels.tolist())
+        told = [self.abstain_label if answer.abstained else label for answer, label in pairs]
         # NumPy would make text of a number among texts.
         mixed = isinstance(self.abstain_label, str) != (labels.dtype.kind in "US")
         return np.array(told, dtype=object if mixed or labels.dtype == object else None)
@@ -173,8 +170,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def certify(self, X: Any) -> Certifications:
         """CERTIFY for every row: see :class:`~smoothcert.Certifications`; ``acr`` and ``accuracy`` take ``y`` as is."""
-        rows = self._checked(X)
-        return self.smoothed_.certify(rows)
+        return self.smoothed_.certify(self._checked(X))
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads, locks and functions of a voting classifier can't be pickled, and follow from the rest.
@@ -186,9 +182,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
             self.smoothed_ = self._smoothed()
 
     def _smoothed(self) -> SmoothedClassifier:
-        return SmoothedClassifier(
-            self.estimator_, self.plan_, hold=self.held_, input_shape=(self.n_features_in_,)
-        )
+        shape = (self.n_features_in_,)
+        return SmoothedClassifier(self.estimator_, self.plan_, hold=self.held_, input_shape=shape)
 
     def _with_noise(self, rows: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
         free = np.ones(rows.shape[1], dtype=bool) if self.held_ is None else ~self.held_
@@ -216,15 +211,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         return np.asarray(validate_data(self, X, reset=False, dtype="numeric"), dtype=np.float64)
 
     def _answers(self, X: Any) -> list[Prediction]:
-        rows = self._checked(X)
-        return self.smoothed_.predict(rows, n=self.votes)
+        return self.smoothed_.predict(self._checked(X), n=self.votes)
 
 
 def _most_voted(answer: Prediction) -> int:
     return int(np.argmax(answer.tally.counts))
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return secrets.randbits(63)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

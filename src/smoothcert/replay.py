@@ -37,7 +37,6 @@ from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.inputs import content_index
 from smoothcert.smoothing.plan import CertifyPlan
-from smoothcert.tally import Tally
 from smoothcert_verify.levels import LevelJudge
 from smoothcert_verify.noise import Noise
 from smoothcert_verify.reading import UnreadableError
@@ -57,9 +56,7 @@ def chosen_records(records: Sequence[StatedRecord], count: int, seed: int) -> li
 
     No choice is made that a run's maker could know: invented votes would leave just those alone.
     """
-    with_votes = [
-        record for record in records if record.selection is not None and record.estimation is not None
-    ]
+    with_votes = [each for each in records if each.selection is not None and each.estimation is not None]
     if count >= len(with_votes):
         return with_votes
     return sorted(random.Random(seed).sample(with_votes, count), key=lambda record: record.index)
@@ -100,9 +97,8 @@ class Replay:
         """
         origin: Any = self.statement.fields.get("origin")
         origin = origin if isinstance(origin, dict) else {}
-        stated = {
-            str(name) for name in (self.statement.data.get("name"), origin.get("dataset")) if name is not None
-        }
+        names = self.statement.data.get("name"), origin.get("dataset")
+        stated = {str(name) for name in names if name is not None}
         paths = tuple(f"{form}:" for form in PATH_FORMS)
         others = [name for name in sorted(stated - {spec, self.dataset.name}) if not name.startswith(paths)]
         other_split = origin.get("split") not in (None, split)
@@ -112,10 +108,8 @@ class Replay:
         for name in others:
             report.problem(None, f"run.json calls its data {name!r}, and they are {spec}")
         if other_split:
-            report.problem(
-                None,
-                f"run.json states the {origin['split']!r} split, and these are the inputs of {spec}'s {split!r}",
-            )
+            words = f"states the {origin['split']!r} split, and these are the inputs of {spec}'s {split!r}"
+            report.problem(None, f"run.json {words}")
         report.data_known = True
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
@@ -125,10 +119,8 @@ class Replay:
         if stated != len(self.dataset):
             report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
         if "levels" in data and data["levels"] != self.dataset.levels:
-            report.problem(
-                None,
-                f"run.json states inputs of levels {data['levels']!r}, those of the data are {self.dataset.levels!r}",
-            )
+            words = f"inputs of levels {data['levels']!r}, those of the data are {self.dataset.levels!r}"
+            report.problem(None, f"run.json states {words}")
         self._other_labels = 0 if records else None
         for record in records:
             if not 0 <= record.index < len(self.dataset):
@@ -207,15 +199,8 @@ class Replay:
         The number of votes, and a searched noise, are known in advance now.
         """
         noise = self._library_noise(stage)
-        plan = replace(
-            self._stated_plan(),
-            noise=noise,
-            n=n,
-            numerics=self.numerics,
-            search=None,
-            stop=(),
-            dimension=None,
-        )
+        plan = replace(self._stated_plan(), noise=noise, n=n, numerics=self.numerics)
+        plan = replace(plan, search=None, stop=(), dimension=None)
         classifier = self._ordered(self.base, plan)
         return plan, classifier if self.held is None else HoldingClassifier(classifier, self.held), ""
 
@@ -302,9 +287,9 @@ class LevelReplay(Replay):
         constant = levels_of(stated).constant
         if constant is None and (self._chooser is None or isinstance(self._chooser, ConstantChooser)):
             raise ModelError(f"{self.directory} was certified with a chooser of levels: give --chooser")
-        chooser = (
-            self._chooser if self._chooser is not None or constant is None else ConstantChooser(constant)
-        )
+        chooser = self._chooser
+        if chooser is None and constant is not None:
+            chooser = ConstantChooser(constant)
         self._classifier = LevelledClassifier(self._models, chooser, stated, execution=self.execution)
         here, model = self._classifier.fingerprint(shape), self.statement.model
         if here != model.get("sha256"):
@@ -385,16 +370,12 @@ def _compare(
 ) -> None:
     """Report votes that are others when they are cast again."""
     for votes, cast in zip(stated, (answer.evidence.selection, answer.evidence.estimation)):
-        if votes is not None and votes.n and not _same(votes, cast):
-            report.problem(
-                index,
-                f"{stage}{votes.phase} votes {_shown(votes.counts)}; cast again they are {_shown(cast.counts)}",
-            )
-
-
-def _same(stated: Votes, cast: Tally) -> bool:
-    soft = stated.sums is None or (stated.sums == cast.sums and stated.squares == cast.squares)
-    return stated.counts == cast.counts and soft
+        if votes is None or not votes.n:
+            continue
+        soft = votes.sums is None or (votes.sums == cast.sums and votes.squares == cast.squares)
+        if votes.counts != cast.counts or not soft:
+            again = f"cast again they are {_shown(cast.counts)}"
+            report.problem(index, f"{stage}{votes.phase} votes {_shown(votes.counts)}; {again}")
 
 
 def _shown(counts: Sequence[int]) -> str:

@@ -111,10 +111,7 @@ class Cell:
 
 
 def plan_cells(
-    methods: Sequence[str],
-    sigmas: Sequence[float],
-    seeds: Sequence[int],
-    common: Mapping[str, object],
+    methods: Sequence[str], sigmas: Sequence[float], seeds: Sequence[int], common: Mapping[str, object]
 ) -> list[Cell]:
     """Every method at every σ from every seed, ``common`` recipe fields overriding each method's own.
 
@@ -158,9 +155,9 @@ def settings_without_effect(cells: Sequence[Cell], common: Mapping[str, object])
         plan = replace(plan, ramps=tuple(ramp for ramp in plan.ramps if ramp.knob in ramped))
         for sentence in without_effect(plan, {*common, *(name for name, _ in written), _RAMPS}):
             told.setdefault(sentence, {})[cell.method] = None
-    everything = len({cell.method for cell in cells})
+    every = len({cell.method for cell in cells})
     return [
-        sentence if len(methods) == everything else f"{', '.join(methods)}: {sentence}"
+        sentence if len(methods) == every else f"{', '.join(methods)}: {sentence}"
         for sentence, methods in told.items()
     ]
 
@@ -185,24 +182,17 @@ class Trial:
         on_step: StepProgress | None = None,
     ) -> None:
         """Train a cell under ``out``, or continue with what was begun."""
-        device = Processes(self.execution.main_device)
-        train_into(
-            cell.model(out), cell.recipe, train_set, test_set=test_set, on_step=on_step, processes=device
-        )
+        model, here = cell.model(out), Processes(self.execution.main_device)
+        train_into(model, cell.recipe, train_set, test_set=test_set, on_step=on_step, processes=here)
 
     def certify(
         self, cell: Cell, out: Path, test_set: Dataset, certifier: Certifier = certify_dataset
     ) -> Run:
         """Certify a trained cell under ``out``, or continue with what was begun."""
         module, spec = load_model(cell.model(out))
-        classifier = SmoothedClassifier(
-            TorchClassifier(module, spec.architecture),
-            sigma=cell.sigma,
-            noise=cell.recipe.plan.noise,
-            seed=cell.seed,
-            execution=self.execution,
-            **self.plan,
-        )
+        fields = {"sigma": cell.sigma, "noise": cell.recipe.plan.noise, "seed": cell.seed, **self.plan}
+        model = TorchClassifier(module, spec.architecture)
+        classifier = SmoothedClassifier(model, execution=self.execution, **fields)
         origin = {
             "model": str(cell.model(out)),
             "dataset": cell.recipe.dataset,

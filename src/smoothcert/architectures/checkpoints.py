@@ -7,7 +7,7 @@ import pickletools
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeGuard
 
@@ -58,19 +58,14 @@ def read_checkpoint(
         architecture = architecture or payload.get("arch")
         state = next((payload[key] for key in _STATE_KEYS if key in payload), payload)
     if not _is_state(state):
-        raise ModelError(
-            f"{source} holds no weights: give a state_dict, or a dict of 'arch' and 'state_dict'"
-        )
+        raise ModelError(f"{source} holds no weights: expected a state_dict, or one with 'arch'")
     # A tensor may repeat one number as often as it says, and becomes as large when it is used.
     claimed = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-    if any(tensor.layout != torch.strided for tensor in state.values()) or claimed > max(
-        ALWAYS_ADMITTED, 2 * source.stat().st_size
-    ):
-        raise ModelError(f"{source} claims {claimed} bytes, far more than it holds: it is damaged or hostile")
+    most = max(ALWAYS_ADMITTED, 2 * source.stat().st_size)
+    if claimed > most or any(tensor.layout != torch.strided for tensor in state.values()):
+        raise ModelError(f"{source} claims {claimed} bytes of weights, more than it has: damaged or hostile")
     if not isinstance(architecture, str):
-        raise ModelError(
-            f"{source} has no architecture: give architecture=, one of {', '.join(ARCHITECTURES)}"
-        )
+        raise ModelError(f"{source} names no architecture=: give one of {', '.join(ARCHITECTURES)}")
     if architecture not in ARCHITECTURES and architecture.lower() in ARCHITECTURES:
         architecture = architecture.lower()
     try:
@@ -100,29 +95,29 @@ def _interpret_state(
     normalisation: Normalisation | None,
 ) -> tuple[ModelSpec, dict[str, Tensor]]:
     """The spec that published weights imply, and the weights under the names ``build`` gives them."""
+    # DataParallel adds a "module" wherever it wraps; training in half precision saves half precision.
     state = {
-        # DataParallel adds a "module" wherever it wraps; training in half precision saves half precision.
-        ".".join(part for part in name.split(".") if part != "module"): (
-            tensor.float() if tensor.is_floating_point() else tensor
-        )
+        ".".join(part for part in name.split(".") if part != "module"): tensor
         for name, tensor in published.items()
     }
+    state = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     alone = not any(name.startswith("1.") for name in state)
     if alone:  # a network by itself, not Sequential(normalisation, network)
         state = {f"1.{name}": tensor for name, tensor in state.items()}
-    side, *customary = _PUBLISHED.get(architecture, (None, None, None))
+    side, mean, std = _PUBLISHED.get(architecture, (None, None, None))
     held = next((names for names in _STATISTICS_NAMES if all(name in state for name in names)), None)
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
     assumed = None
     if held is not None:
         if normalisation is not None:
             raise ModelError(f"{source} holds its mean and standard deviation: leave normalisation out")
         mean, std = (tuple(state.pop(name).flatten().tolist()) for name in held)
+    elif (wanted := normalisation or ("none" if alone else "standard")) == "none":
+        mean = std = None  # so in a network that stands alone, unless the caller knows better
+    elif wanted == "centre":
+        if mean is None:
+            raise ModelError(f"{source}: {architecture} has no customary mean for normalisation 'centre'")
+        std = (1.0,) * len(mean)
     else:
-        # Nothing was normalised in a network that stands alone, unless the caller knows better.
-        wanted = normalisation or ("none" if alone else "standard")
-        mean, std = _first_layer(source, architecture, customary, wanted)
         if normalisation is None and mean is not None:
             assumed = (
                 f"{source} doesn't say how its first layer normalises: (x − mean) / sd was assumed, with mean {mean} "
@@ -144,22 +139,6 @@ def _interpret_state(
         return ModelSpec(architecture, input_shape, classes, mean, std, assumed), state
     except SmoothcertError as error:
         raise ModelError(f"{source}: {error}") from error
-
-
-def _first_layer(
-    source: Path, architecture: str, customary: Sequence[tuple[float, ...] | None], wanted: Normalisation
-) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Mean and standard deviation of a layer that isn't in the file."""
-    mean, std = customary
-    if wanted == "standard":
-        return mean, std
-    if wanted == "none":
-        return None, None
-    if mean is None:
-        raise ModelError(
-            f"{source}: no mean is customary for {architecture}: normalisation can't be 'centre'"
-        )
-    return mean, (1.0,) * len(mean)
 
 
 def load_tensors(path: Path) -> Any:

@@ -87,9 +87,7 @@ def load_model(
     elif source.suffix in CHECKPOINT_SUFFIXES:
         spec, state = read_checkpoint(source, architecture, input_shape, trust_pickle, normalisation)
     else:
-        raise ModelError(
-            f"{source} is not a model file: give .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
-        )
+        raise ModelError(f"{source} isn't a model: expected .safetensors, {', '.join(CHECKPOINT_SUFFIXES)}")
     remedy = "is it of another architecture or input shape?"
     try:
         # Before memory is taken for it: a description of a few bytes can ask for a network of any size.
@@ -110,11 +108,8 @@ def _no_weights(directory: Path) -> ModelError:
     if kind == "train":
         # Training ends by writing weights and description: where this one is left, those were lost.
         lost = (directory / WEIGHTS_NAME).with_suffix(".json").exists()
-        state = (
-            f"whose {WEIGHTS_NAME} is missing"
-            if lost
-            else f"that isn't finished: it has no {WEIGHTS_NAME} yet"
-        )
+        unfinished = f"that isn't finished: it has no {WEIGHTS_NAME} yet"
+        state = f"whose {WEIGHTS_NAME} is missing" if lost else unfinished
         return ModelError(
             f"{directory} is a training {state}; give its train command again, which goes on from the last checkpoint"
         )

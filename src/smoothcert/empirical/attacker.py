@@ -89,40 +89,31 @@ def attack_run(
 
 def check_attackable(run: Run) -> None:
     """Refuse a run whose smoothed classifier can't be attacked here, with the reason."""
-    manifest = run.manifest
-    if manifest.kind != "certify":
+    plan, norm = run.manifest.plan, None
+    if run.manifest.kind != "certify":
         raise RunError(
-            f"{run.path} is of kind {manifest.kind!r} and knows neither its model nor its votes; attack a run "
+            f"{run.path} is of kind {run.manifest.kind!r} and knows neither its model nor its votes; attack a run "
             "made by smoothcert certify"
         )
-    if run.stateful:
-        raise RunError(
-            f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
-            "attack the run it was made from"
-        )
-    if manifest.model.held is not None:
-        raise RunError(
-            f"{run.path} certifies changes of the coordinates that aren't held, and the attacks move all of them: "
-            "certify without --hold"
-        )
-    if manifest.plan.sigma_levels is not None:
-        raise RunError(
-            f"{run.path} certifies one classifier whose σ follows the input by levels, and the attacks are on one of a "
-            "single σ; certify with --sigma instead of --sigma-levels"
-        )
-    noise = manifest.plan.noise
-    if noise is None or noise not in NOISES or NOISES[noise].norm != "l2":
-        raise RunError(
-            f"{run.path} was certified with {noise} noise in {manifest.plan.norm}: the attacks are in l2 and "
-            "for gaussian noise; certify with --noise gaussian"
-        )
-    if manifest.plan.votes != "hard":
-        raise RunError(
-            f"{run.path} certifies soft votes ({manifest.plan.bound} bound), and an adversary is judged by "
-            "hard ones: that would be another classifier; certify with --bound top-two or clopper-pearson"
-        )
+    if plan.noise is not None and plan.noise in NOISES:
+        norm = NOISES[plan.noise].norm
+    reasons = {
+        "comes out of a region memory, which answers by what it has stored and not by votes alone; attack the run it "
+        "was made from": run.stateful,
+        "certifies changes of the coordinates that aren't held, and the attacks move all of them: certify without "
+        "--hold": run.manifest.model.held is not None,
+        "certifies one classifier whose σ follows the input by levels, and the attacks are on one of a single σ; "
+        "certify with --sigma instead of --sigma-levels": plan.sigma_levels is not None,
+        f"was certified with {plan.noise} noise in {plan.norm}: the attacks are in l2 and for gaussian noise; certify "
+        "with --noise gaussian": norm != "l2",
+        f"certifies soft votes ({plan.bound} bound), and an adversary is judged by hard ones: that would be another "
+        "classifier; certify with --bound top-two or clopper-pearson": plan.votes != "hard",
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise RunError(f"{run.path} {reason}")
     run.check_begun()
-    if (run.records.sigma != manifest.plan.sigma).any():
+    if (run.records.sigma != plan.sigma).any():
         raise RunError(
             f"{run.path} chose a σ for each input, and the attacks are on one smoothed classifier for all: its "
             "certificates are about others; certify without --sigma-search"

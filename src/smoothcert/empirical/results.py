@@ -163,11 +163,7 @@ class AttackReport:
 
     def broken(self) -> tuple[int, ...]:
         """At each radius, how many inputs the attack has broken there or at a smaller one."""
-        radii = [
-            attacked.broken.radius
-            for attacked in self.inputs
-            if attacked.broken is not None and not attacked.wrong
-        ]
+        radii = [one.broken.radius for one in self.inputs if one.broken is not None and not one.wrong]
         return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
 
     def empirical_accuracy(self) -> tuple[float, ...]:

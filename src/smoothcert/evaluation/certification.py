@@ -17,26 +17,17 @@ from smoothcert.errors import DataError, DependentVotesError, InvalidValueError
 from smoothcert.evaluation.same_model import LOOKED_AT, check_same_model, first_answers
 from smoothcert.models.adapt import class_order
 from smoothcert.perturb.base import Isotropic
+from smoothcert.runs import side_files
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, open_run, read_run
-from smoothcert.runs.side_files import (
-    append_evidence,
-    append_pilot,
-    append_search,
-    read_allocation,
-    read_evidence,
-    read_pilots,
-    read_searches,
-    write_allocation,
-)
 from smoothcert.runs.statement import Choice, save_sigmas
 from smoothcert.smoothing.answers import Certification, record_of
 from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_finely
 from smoothcert.smoothing.inputs import as_numpy, is_loader, warn_if_small
-from smoothcert.smoothing.plan import CertifyPlan, stated_numerics
+from smoothcert.smoothing.plan import stated_numerics
 from smoothcert.smoothing.procedures import shares_of
 from smoothcert.smoothing.saving import certified_manifest, labelled_inputs
 from smoothcert.smoothing.stopping.forecasts import allocate
@@ -108,8 +99,8 @@ def certify_dataset(
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
         # A record whose search or levels are damaged can't be told from one that others made: both are done again.
-        evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
-        found = read_searches(out) if classifier.plan.search is not None else {}
+        evidence = side_files.read_evidence(out) if classifier.plan.sigma_levels is not None else {}
+        found = side_files.read_searches(out) if classifier.plan.search is not None else {}
         if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
             journal.drop(lost := done - (found or evidence).keys())
             done -= lost
@@ -120,17 +111,20 @@ def certify_dataset(
             check_same_model(voting, dataset, records, out, evidence, found)
         del evidence, found  # of every input: not to be held while the others are certified
         if progress.begin is not None:
-            progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
+            plan, planned = classifier.plan, None
+            if not plan.stops and plan.sigma_levels is None:
+                searched = 0 if plan.search is None else plan.search.evaluations
+                planned = len(missing) * (plan.n0 + plan.n + searched)
+            progress.begin(planned, len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}
-        for answer in _void_if_dependent(
-            out, _answers(voting, dataset, out, indices, missing, taken, progress)
-        ):
+        answers = _answers(voting, dataset, out, indices, missing, taken, progress)
+        for answer in _void_if_dependent(out, answers):
             base = voting.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.evidence.search is not None:
-                append_search(out, answer.evidence.search)
+                side_files.append_search(out, answer.evidence.search)
             if answer.evidence.levels is not None:
-                append_evidence(out, answer.evidence.levels)
+                side_files.append_evidence(out, answer.evidence.levels)
             record = record_of(answer, answer.index, label, base)
             journal.append(record)
             if progress.record is not None:
@@ -165,13 +159,6 @@ def _void_if_dependent(out: Path, answers: Iterator[Certification]) -> Iterator[
         raise
 
 
-def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
-    """How many votes and evaluations the inputs will take; None where that depends on the votes."""
-    if plan.stops or plan.sigma_levels is not None:
-        return None
-    return inputs * (plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0))
-
-
 def _answers(
     classifier: ModelClassifier | HoldingClassifier,
     dataset: Dataset,
@@ -200,16 +187,16 @@ def _answers(
         with closing(inputs()) as given:
             yield from classifier.certify_each(given, progress.votes, label_of)
         return
-    votes = read_allocation(out, indices)
-    piloted = {index: one for index, one in read_pilots(out).items() if index in indices}
+    votes = side_files.read_allocation(out, indices)
+    piloted = {index: one for index, one in side_files.read_pilots(out).items() if index in indices}
     unknown = [index for index in indices if index not in piloted]
     for index, one in classifier.pilot_each(dataset.each(unknown), label_of, progress.votes):
-        append_pilot(out, index, one)
+        side_files.append_pilot(out, index, one)
         piloted[index] = one
     if votes is None:
         plan, spent = classifier.prepare(dataset.input_shape), sum(one.n for one in piloted.values())
         votes = dict.fromkeys(indices, 0) | allocate(shares_of(plan, piloted), total - spent)
-        write_allocation(out, total, spent, votes)
+        side_files.write_allocation(out, total, spent, votes)
     with closing(inputs()) as given:
         yield from classifier.certify_allocated(given, piloted, votes, label_of, progress.votes)
 
@@ -223,10 +210,8 @@ def _manifest(
     order: tuple[int, ...] | None,
 ) -> Manifest:
     classifier = voting.whole
-    if isinstance(voting, HoldingClassifier):
-        plan = voting.prepare(dataset.input_shape, dataset.input(0))
-    else:
-        plan = voting.prepare(dataset.input_shape)
+    some = (dataset.input(0),) if isinstance(voting, HoldingClassifier) else ()
+    plan = voting.prepare(dataset.input_shape, *some)
     if classifier.classes < len(dataset.classes):
         raise DataError(
             f"{dataset.name} has {len(dataset.classes)} classes but {classifier.base.name} knows "

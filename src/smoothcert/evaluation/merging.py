@@ -69,20 +69,18 @@ def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
 
 
 def _check_same(first: Run, run: Run) -> None:
-    differences = [
-        one for one in first.manifest.differences(run.manifest) if not one.startswith("data.shard")
-    ]
+    differences = [each for each in first.manifest.differences(run.manifest) if "data.shard" not in each]
+    here, there = first.manifest.versions, run.manifest.versions
     differences += [
-        f"versions.{name}: {first.path} has {first.manifest.versions.get(name)}, {run.path} "
-        f"{run.manifest.versions.get(name)}"
-        for name in sorted(first.manifest.versions | run.manifest.versions)
-        if first.manifest.versions.get(name) != run.manifest.versions.get(name)
+        f"versions.{name}: {first.path} has {here.get(name)}, {run.path} {there.get(name)}"
+        for name in sorted(here | there)
+        if here.get(name) != there.get(name)
     ]
     if differences:
+        named = "\n  ".join(differences)
         raise RunError(
-            f"{run.path} doesn't belong to {first.path}:\n  "
-            + "\n  ".join(differences)
-            + "\nCertify it again with the options and versions of the others."
+            f"{run.path} doesn't belong to {first.path}:\n  {named}\n"
+            "Certify it again with the options and versions of the others."
         )
 
 

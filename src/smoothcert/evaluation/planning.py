@@ -45,9 +45,8 @@ class Work:
         """``inputs`` inputs, of which each draws so many votes, so often on average: (times, votes)."""
         drawn = [(times, votes, padded(layout, votes)) for times, votes in draws]
         rows = inputs * (sum(times * full for times, _, full in drawn) + layout.chunk)
-        return cls(
-            inputs, inputs * sum(times * votes for times, votes, _ in drawn), rows, rows / layout.chunk
-        )
+        votes = inputs * sum(times * votes for times, votes, _ in drawn)
+        return cls(inputs, votes, rows, rows / layout.chunk)
 
 
 def padded(layout: Layout, votes: int) -> int:
@@ -184,9 +183,8 @@ def piloted(
             for _ in range(_SIMULATED):
                 asked.update(_played(plan, of[index], index, labels[index], tally, generator))
     times = len(inputs) * _SIMULATED
-    return PilotDraws(
-        len(inputs), votes, tuple((count / times, drawn) for drawn, count in sorted(asked.items()))
-    )
+    draws = tuple((count / times, drawn) for drawn, count in sorted(asked.items()))
+    return PilotDraws(len(inputs), votes, draws)
 
 
 def fixed_draws(plan: CertifyPlan, inputs: int) -> tuple[tuple[float, int], ...]:
@@ -208,12 +206,7 @@ def work_of(plan: CertifyPlan, inputs: int, draws: Sequence[tuple[float, int]]) 
 
 
 def _played(
-    plan: CertifyPlan,
-    x: NDArray[Any],
-    index: int,
-    label: int,
-    seen: Tally,
-    generator: np.random.Generator,
+    plan: CertifyPlan, x: NDArray[Any], index: int, label: int, seen: Tally, generator: np.random.Generator
 ) -> Iterator[int]:
     """The numbers of votes that one certification asks for, with votes like those seen."""
     shares = generator.dirichlet(np.array(seen.counts) + 1 / len(seen.counts))

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.experimental.levels.procedures import decide_levels, home_plan, levels_of
-from smoothcert.perturb.base import Perturbation
 from smoothcert.perturb.diagonal import DiagonalNoise
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
@@ -41,8 +39,17 @@ CHANGEABLE = ("alpha", "bound")
 """What votes don't depend on."""
 
 _VOTES_DEPEND_ON = (
-    *("sigma", "noise", "n", "n0", "seed"),
-    *("dtype", "route", "chunk", "block", "generator", "device"),
+    "sigma",
+    "noise",
+    "n",
+    "n0",
+    "seed",
+    "dtype",
+    "route",
+    "chunk",
+    "block",
+    "generator",
+    "device",
 )
 
 
@@ -150,16 +157,14 @@ def _plan_of(run: Run) -> CertifyPlan:
 
 def _check_follows(run: Run, record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) -> None:
     """Refuse a record that isn't what its votes and the run's plan give: it was altered, or misread."""
+    own, sigma = plan, plan.noise.sigma
     if plan.sigma_levels is not None:
         own, sigma = _home_of(run, record, plan, evidence)
-    else:
-        own, sigma = plan, plan.noise.sigma
     selection, estimation = _votes_of(record)
     number = selection.stream.index if run.manifest.data.streams == BY_VALUES else record.index
     # None only where the record says why it has none.
-    possible = plan.allows_votes(estimation.n) and (
-        estimation.n > 0 or (record.stopped is not None and record.abstained)
-    )
+    unvoted = record.stopped is not None and record.abstained
+    possible = plan.allows_votes(estimation.n) and (estimation.n > 0 or unvoted)
     streams = (
         (selection, own.votes_of(number, Phase.SELECTION), selection.n == plan.n0),
         (estimation, own.votes_of(number, Phase.ESTIMATION), possible),
@@ -170,14 +175,12 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan, evidence: LevelE
         again = _decided(record, plan, evidence)
     except InvalidValueError as error:
         raise _not_following(run, record, f": {error}") from None
-    same = same_radius(again.radius, record.radius, sigma)
+    a, b = again.volume_radius, record.volume_radius
+    same_volume = a == b if a is None or b is None else same_radius(a, b, 1.0)
     doubtful = max(again.radius, record.radius) <= SAME * sigma
-    if not (
-        same_radius(record.sigma, sigma)
-        and _close(again.volume_radius, record.volume_radius)
-        and same
-        and (again.predicted == record.predicted or doubtful)
-    ):
+    same_class = again.predicted == record.predicted or doubtful
+    same_size = same_radius(again.radius, record.radius, sigma) and same_radius(record.sigma, sigma)
+    if not (same_size and same_volume and same_class):
         raise _not_following(run, record, f" (class {again.predicted}, radius {again.radius:g})")
 
 
@@ -188,12 +191,8 @@ def _home_of(
     if evidence is None:
         raise missing_line(run.path, record.index)
     sigmas, first = levels_of(plan).sigmas, evidence.votes[0] if evidence.votes else None
-    if (
-        first is None
-        or evidence.home >= len(sigmas)
-        or (first.selection, first.estimation, first.stopped)
-        != (record.selection, record.estimation, record.stopped)
-    ):
+    seen = first and (first.selection, first.estimation, first.stopped)
+    if evidence.home >= len(sigmas) or seen != (record.selection, record.estimation, record.stopped):
         raise _not_following(run, record, f": {RunFiles.levels.name} has others")
     return home_plan(plan, evidence.home), sigmas[evidence.home]
 
@@ -220,37 +219,19 @@ def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
 
 def _decided(record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) -> Record:
     selection, estimation = _votes_of(record)
-    if plan.confidence_bound.votes == "hard":
-        selection, estimation = _hard(selection), _hard(estimation)
+    if plan.confidence_bound.votes == "hard":  # soft votes as hard ones: each counts for its top class
+        selection, estimation = (replace(tally, sums=None, squares=None) for tally in (selection, estimation))
     # The input itself only places the region, which a record doesn't keep.
+    nowhere = np.zeros(plan.noise.sigmas.shape if isinstance(plan.noise, DiagonalNoise) else 1)
     if evidence is not None:
-        answer = decide_levels(_somewhere(plan.noise), plan, evidence)
+        answer = decide_levels(nowhere, plan, evidence)
     else:
-        answer = decide(_somewhere(plan.noise), plan, selection, estimation)
-    return replace(
-        record,
-        predicted=answer.predicted,
-        radius=answer.radius,
-        volume_radius=answer.evidence.volume_radius,
-        selection=selection,
-        estimation=estimation,
-    )
+        answer = decide(nowhere, plan, selection, estimation)
+    decided = replace(record, predicted=answer.predicted, radius=answer.radius, selection=selection)
+    return replace(decided, volume_radius=answer.evidence.volume_radius, estimation=estimation)
 
 
 def _votes_of(record: Record) -> tuple[Tally, Tally]:
     assert record.selection is not None
     assert record.estimation is not None  # runs without votes were refused
     return record.selection, record.estimation
-
-
-def _somewhere(noise: Perturbation) -> NDArray[np.float64]:
-    return np.zeros(noise.sigmas.shape if isinstance(noise, DiagonalNoise) else 1)
-
-
-def _close(a: float | None, b: float | None) -> bool:
-    return a == b if a is None or b is None else same_radius(a, b, 1.0)
-
-
-def _hard(tally: Tally) -> Tally:
-    """The same votes as hard ones: each counts for its top class, as if they had been cast so."""
-    return replace(tally, sums=None, squares=None)

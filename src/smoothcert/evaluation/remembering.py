@@ -34,11 +34,7 @@ from smoothcert.tally import ABSTAIN
 
 
 def remember(
-    run: Run,
-    dataset: Dataset,
-    address: str | Path,
-    out: Path,
-    on_answer: Callable[[], None] | None = None,
+    run: Run, dataset: Dataset, address: str | Path, out: Path, on_answer: Callable[[], None] | None = None
 ) -> tuple[Run, Counter[Source]]:
     """Ask the memory at ``address`` about the run's inputs, in their order, and write its answers to the run ``out``.
 
@@ -237,15 +233,12 @@ class _Offers:
         """The point that a record's votes are about."""
         if self.run.manifest.plan.stream is None:
             return x
-        return replace(
-            self.plan, noise=with_sigma(real_noise(self.plan.noise, "a region memory"), record.sigma)
-        ).point(x)
+        noise = with_sigma(real_noise(self.plan.noise, "a region memory"), record.sigma)
+        return replace(self.plan, noise=noise).point(x)
 
     def _from_votes(self, x: NDArray[np.float64], record: Record, plan: CertifyPlan) -> CertifiedRegion:
         if record.selection is None or record.estimation is None:
-            raise RunError(
-                f"{self.run.path} keeps no votes of input {record.index} to compute its region from"
-            )
+            raise RunError(f"{self.run.path} keeps no votes of input {record.index}, which give its region")
         again = decide(x, plan, record.selection, record.estimation)
         same = again.predicted == record.predicted and same_radius(again.radius, record.radius)
         if again.region is None or not same:
@@ -257,41 +250,32 @@ class _Offers:
 
 
 def _statement(run: Run, dataset: Dataset) -> MemoryStatement:
+    # Which rows the run's model was asked about follows from the data, the noise and the seed.
+    plan, names = run.manifest.plan, ("noise", "sigma", "sigmas_sha256", "seed", "dtype")
+    rows_named = checksum([run.manifest.data.sha256, *map(plan.value, names)])
     return MemoryStatement(
         model_sha256=run.manifest.model.known(ModelStatement.sha256),
         input_shape=dataset.input_shape,
-        noise=run.manifest.plan.known(PlanStatement.noise),
+        noise=plan.known(PlanStatement.noise),
         norm=run.norm,
         preprocessing="none" + numbering(run.manifest.model.order),
-        answers=answers_text(_rows_named(run), run.manifest.model.answers),
-    )
-
-
-def _rows_named(run: Run) -> str:
-    """Which rows the run's model was asked about: they follow from the data, the noise and the seed."""
-    plan = run.manifest.plan
-    return checksum(
-        [run.manifest.data.sha256, plan.noise, plan.sigma, plan.sigmas_sha256, plan.seed, plan.dtype]
+        answers=answers_text(rows_named, run.manifest.model.answers),
     )
 
 
 def _check(run: Run, dataset: Dataset) -> None:
-    if run.manifest.kind != "certify":
-        raise RunError(
-            f"{run.path} is of kind {run.manifest.kind!r} and names no model, so no memory can be bound to it; "
-            "remember a run made by smoothcert certify"
-        )
-    if run.manifest.plan.stateful:
-        raise RunError(f"{run.path} comes out of a memory already: remember the run it was made from")
-    if run.manifest.plan.sigma_levels is not None:
-        raise RunError(
-            f"{run.path} is about one classifier whose σ follows the input by levels: its certificates never "
-            "contradict each other, and need no memory"
-        )
-    if run.manifest.model.held is not None:
-        raise RunError(
-            f"{run.path} certifies changes of the coordinates that aren't held, and a memory's regions are of whole "
-            "inputs: remember a run made without --hold"
-        )
+    plan = run.manifest.plan
+    reasons = {
+        f"is of kind {run.manifest.kind!r} and names no model, so no memory can be bound to it; remember a run made by "
+        "smoothcert certify": run.manifest.kind != "certify",
+        "comes out of a memory already: remember the run it was made from": plan.stateful,
+        "is about one classifier whose σ follows the input by levels: its certificates never contradict each other, "
+        "and need no memory": plan.sigma_levels is not None,
+        "certifies changes of the coordinates that aren't held, and a memory's regions are of whole inputs: remember a "
+        "run made without --hold": run.manifest.model.held is not None,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise RunError(f"{run.path} {reason}")
     run.check_begun()
     check_inputs_of(run, dataset)

@@ -116,10 +116,8 @@ def check_same_model(
         x = dataset.input(record.index)
         if record.base is not None and (base := classifier.whole.base_class(x)) != record.base:
             raise _refusal(out, record, "the model", f"class {record.base} without noise", str(base))
-        index = record.index
-        for whose, stated, again in _chosen_again(
-            classifier, record, x, evidence.get(index), found.get(index)
-        ):
+        evidence_of, found_of = evidence.get(record.index), found.get(record.index)
+        for whose, stated, again in _chosen_again(classifier, record, x, evidence_of, found_of):
             if _moved(stated, again) > max(1, stated.n // _ROUNDED):
                 raise _refusal(out, record, whose, f"the votes {stated.counts}", str(again.counts))
 

@@ -145,9 +145,7 @@ class SmoothingLoss:
 
         if isinstance(method, Objective):
             if knobs:
-                raise InvalidValueError(
-                    f"{', '.join(knobs)}: a method given as an object has its own options"
-                )
+                raise InvalidValueError(f"{', '.join(knobs)}: a method given as an object has its own")
             self.objective = method
         else:
             self.objective = from_mapping(OBJECTIVES[method], knobs, method, OBJECTIVES.load())

@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from smoothcert.errors import check_count, check_not_negative
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import (
-    OBJECTIVES,
-    BatchNoise,
-    Objective,
-    kl_divergence,
-    noise_copies,
-)
+from smoothcert.objectives import base
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
 
-@OBJECTIVES.register("consistency")
+@base.OBJECTIVES.register("consistency")
 @dataclass(frozen=True)
-class Consistency(Objective):
+class Consistency(base.Objective):
     """Gaussian training whose noisy predictions are pulled towards their own, confident, mean.
 
     ``mean_i CE(F(x+δ_i), y) + λ·mean_i KL(F̄ ‖ F(x+δ_i)) + η·H(F̄)`` with F̄ the mean over ``copies`` draws.
@@ -43,18 +37,18 @@ class Consistency(Objective):
         check_count("copies", self.copies, least=2)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: base.BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
         from torch.nn import functional as F
 
         from smoothcert.attacks import noisy_logits, smoothed_log_probs
 
-        logits = noisy_logits(model, x, noise_copies(x, noise, self.copies, generator))
+        logits = noisy_logits(model, x, base.noise_copies(x, noise, self.copies, generator))
         mean = smoothed_log_probs(logits)
         entropy = -(mean.exp() * mean).sum(-1)
         return (
             F.cross_entropy(logits.flatten(0, 1), y.repeat(self.copies))
-            + self.lam * kl_divergence(mean, logits.log_softmax(-1)).mean()
+            + self.lam * base.kl_divergence(mean, logits.log_softmax(-1)).mean()
             + self.eta * entropy.mean()
         )

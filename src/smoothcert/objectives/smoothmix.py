@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import (
-    OBJECTIVES,
-    BatchNoise,
-    Objective,
-    StepCost,
-    kl_divergence,
-    noise_copies,
-)
+from smoothcert.objectives import base
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
 
-@OBJECTIVES.register("smoothmix")
+@base.OBJECTIVES.register("smoothmix")
 @dataclass(frozen=True)
-class SmoothMix(Objective):
+class SmoothMix(base.Objective):
     """Gaussian training, plus predictions that fade to uniform on the way to an adversary.
 
     ``mean_i CE(F(x+δ_i), y) + η·mean_i KL(y_mix ‖ F(x_mix+δ_i))`` with ``x_mix = (1−λ)x + λx̃`` and
@@ -63,12 +56,12 @@ class SmoothMix(Objective):
         if self.max_norm is not None:
             check_positive("max_norm", self.max_norm)
 
-    def passes(self) -> StepCost:
+    def passes(self) -> base.StepCost:
         """The attack's steps, then the inputs and their mixtures in a pass each."""
-        return StepCost(self.copies, self.steps, self.steps, training=2)
+        return base.StepCost(self.copies, self.steps, self.steps, training=2)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: base.BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch and the copies."""
         import torch
@@ -76,7 +69,7 @@ class SmoothMix(Objective):
 
         from smoothcert.attacks import for_each_example, noisy_logits, pgd_path, smoothed_log_probs, stay_near
 
-        drawn = noise_copies(x, noise, self.copies, generator)
+        drawn = base.noise_copies(x, noise, self.copies, generator)
         # λ ~ U[0, ½) for each input
         ratio = (
             torch.rand(len(x), generator=generator, device=generator.device, dtype=x.dtype).to(x.device) / 2
@@ -94,7 +87,7 @@ class SmoothMix(Objective):
         # A pass of its own, as in the released recipe: batch statistics don't mix the two kinds of input.
         mixed = torch.lerp(start, path[-1], for_each_example(ratio, x))
         mixed_log_probs = noisy_logits(model, mixed, drawn).log_softmax(-1)
-        divergence = kl_divergence(_fade_to_uniform(smoothed, ratio), mixed_log_probs)
+        divergence = base.kl_divergence(_fade_to_uniform(smoothed, ratio), mixed_log_probs)
         if self.only_correct:
             divergence = divergence * (smoothed.argmax(1) == y)
         return natural + self.eta * divergence.mean()

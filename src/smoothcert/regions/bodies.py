@@ -11,16 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, check_positive
-from smoothcert.regions.geometry import (
-    Point,
-    all_down,
-    as_center,
-    difference,
-    inside_scale,
-    norm_error,
-    outside_scale,
-    stable_norm,
-)
+from smoothcert.regions import geometry
 from smoothcert.rounding import down, up
 
 Body = TypeVar("Body", bound="GaugeBody")
@@ -38,11 +29,11 @@ class GaugeBody(ABC):
     norm: ClassVar[str]
     order: ClassVar[int]
     kind: ClassVar[str]
-    center: Point
+    center: geometry.Point
 
     @property
     @abstractmethod
-    def axes(self) -> Point:
+    def axes(self) -> geometry.Point:
         """The semi-axes, flat, one for each coordinate."""
 
     @abstractmethod
@@ -67,12 +58,10 @@ class GaugeBody(ABC):
     def certified_area(self) -> float:
         """Σ ln a_i, the papers' size of a region: comparable between regions of one norm and dimension."""
         if self.inscribed_radius == self.reach:
-            area = self.axes.size * math.log(self.reach)
-            return down(area, _LOG_ERROR)
+            return down(self.axes.size * math.log(self.reach), _LOG_ERROR)
         logs = np.log(self.axes)
-        return math.nextafter(
-            math.fsum(logs.tolist()) - _LOG_ERROR * math.fsum(np.abs(logs).tolist()), -math.inf
-        )
+        error = _LOG_ERROR * math.fsum(np.abs(logs).tolist())
+        return math.nextafter(math.fsum(logs.tolist()) - error, -math.inf)
 
     @property
     def volume_radius(self) -> float:
@@ -99,47 +88,47 @@ class GaugeBody(ABC):
         size, unit = self._unit(delta)
         if size == 0.0:
             return math.inf
-        gauge = stable_norm(unit / self.axes, self.order)
-        return max(0.0, down(down(1.0 / gauge, norm_error(unit.size)) / size)) if gauge > 0 else math.inf
+        gauge = geometry.stable_norm(unit / self.axes, self.order)
+        if gauge == 0:
+            return math.inf
+        return max(0.0, down(down(1.0 / gauge, geometry.norm_error(unit.size)) / size))
 
     def half_width(self, direction: ArrayLike) -> float:
         """Euclidean length from the center to the edge along ``direction``, of any length but 0, rounded down."""
         size, unit = self._unit(direction)
         if size == 0.0:
             raise InvalidValueError("a direction must have a coordinate that isn't 0")
-        error = norm_error(unit.size)
-        length, gauge = stable_norm(unit, 2), stable_norm(unit / self.axes, self.order)
+        error = geometry.norm_error(unit.size)
+        length, gauge = geometry.stable_norm(unit, 2), geometry.stable_norm(unit / self.axes, self.order)
         return max(0.0, down(down(length, error) / up(gauge, error)))
 
     def outside(self, candidate: Body) -> Body | None:
         """``candidate`` scaled by the largest s ≤ 1 for which it certainly doesn't meet this one; None if none."""
         q, r = self._seen_from_here(candidate)
-        return _cut(candidate, 0.0 if q is None else outside_scale(q, r, self.order))
+        return _cut(candidate, 0.0 if q is None else geometry.outside_scale(q, r, self.order))
 
     def inside(self, candidate: Body) -> Body | None:
         """``candidate`` scaled by the largest s ≤ 1 for which it certainly lies in this one; None if none."""
         q, r = self._seen_from_here(candidate)
-        return _cut(candidate, 0.0 if q is None else inside_scale(q, r, self.order))
+        return _cut(candidate, 0.0 if q is None else geometry.inside_scale(q, r, self.order))
 
     def disjoint(self, other: GaugeBody) -> bool:
         """True only if the two certainly have no point in common."""
         return self.outside(other) is other
 
-    def _unit(self, vector: ArrayLike) -> tuple[float, Point]:
+    def _unit(self, vector: ArrayLike) -> tuple[float, geometry.Point]:
         """The largest coordinate's size, and the vector divided by it."""
-        flat = difference(vector, np.zeros(self.center.shape))
+        flat = geometry.difference(vector, np.zeros(self.center.shape))
         size = float(np.abs(flat).max())
         if not math.isfinite(size):
             raise InvalidValueError("a direction or a perturbation must be finite")
         return size, flat / size if size > 0 else flat
 
-    def _seen_from_here(self, other: GaugeBody) -> tuple[Point | None, Point]:
+    def _seen_from_here(self, other: GaugeBody) -> tuple[geometry.Point | None, geometry.Point]:
         """Center and axes of ``other`` where this body is the unit ball; None for numbers too large or small."""
         if other.norm != self.norm:
-            raise InvalidValueError(
-                f"regions in {other.norm} and {self.norm} can't be compared: choose one norm"
-            )
-        offset = difference(other.center, self.center)
+            raise InvalidValueError(f"a region in {other.norm} isn't one in {self.norm}: choose one norm")
+        offset = geometry.difference(other.center, self.center)
         least, greatest = min(self.inscribed_radius, other.inscribed_radius), max(self.reach, other.reach)
         fits = least >= _SMALLEST and greatest <= _LARGEST and float(np.abs(offset).max()) <= 2 * _LARGEST
         return (offset / self.axes if fits else None), other.axes / self.axes
@@ -155,17 +144,17 @@ def _cut(candidate: Body, scale: float) -> Body | None:
 class _Ball(GaugeBody):
     """{x : ‖x − center‖ < radius}."""
 
-    center: Point
+    center: geometry.Point
     radius: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_positive("radius", self.radius))
-        object.__setattr__(self, "center", as_center(self.center))
+        object.__setattr__(self, "center", geometry.as_center(self.center))
 
     def _norm_of(self, point: ArrayLike) -> tuple[float, float]:
         """The computed ‖point − center‖ and the relative error it may have."""
-        offset = difference(point, self.center)
-        return float(np.linalg.norm(offset, self.order)), norm_error(offset.size)
+        offset = geometry.difference(point, self.center)
+        return float(np.linalg.norm(offset, self.order)), geometry.norm_error(offset.size)
 
     def contains(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certainly closer to the center than the radius."""
@@ -189,10 +178,10 @@ class _Ball(GaugeBody):
         With e the error of a norm, a point closer than r(1 − 4e) is computed to lie at less than r(1 − 4e)(1 + e), and
         rounding that up by another e, a few last places included, stays below r.
         """
-        return replace(self, radius=down(self.radius, 4 * norm_error(self.center.size)))
+        return replace(self, radius=down(self.radius, 4 * geometry.norm_error(self.center.size)))
 
     @property
-    def axes(self) -> Point:
+    def axes(self) -> geometry.Point:
         """The radius for each coordinate."""
         return np.broadcast_to(np.float64(self.radius), self.center.size)
 
@@ -208,9 +197,8 @@ class _Ball(GaugeBody):
 
     def scaled(self, factor: float, center: ArrayLike | None = None) -> Self | None:
         """The ball of at most ``factor`` times this radius; None if that leaves nothing."""
-        return self._around(
-            self.center if center is None else center, math.nextafter(self.radius * float(factor), 0.0)
-        )
+        radius = math.nextafter(self.radius * float(factor), 0.0)
+        return self._around(self.center if center is None else center, radius)
 
     def outside(self, candidate: Body) -> Body | None:
         """As of any body; of two balls by their radii, without a search."""
@@ -248,20 +236,18 @@ class L1Ball(_Ball):
 
 def _no_larger(ball: Body, bound: Body | None) -> Body | None:
     """The smaller of two concentric balls; ``ball`` itself if it is."""
-    if bound is None or bound.reach >= ball.reach:
-        return None if bound is None else ball
-    return bound
+    return ball if bound is not None and bound.reach >= ball.reach else bound
 
 
 @dataclass(frozen=True, eq=False)
 class _Stretched(GaugeBody):
     """{x : ‖(x − center) ⊘ semi_axes‖ < 1}."""
 
-    center: Point
+    center: geometry.Point
     semi_axes: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        center, axes = as_center(self.center), as_center(self.semi_axes)
+        center, axes = geometry.as_center(self.center), geometry.as_center(self.semi_axes)
         if axes.shape != center.shape:
             raise InvalidValueError(f"semi-axes of shape {axes.shape} don't fit a center of {center.shape}")
         if not (axes > 0).all():
@@ -270,14 +256,14 @@ class _Stretched(GaugeBody):
         object.__setattr__(self, "semi_axes", axes)
 
     @property
-    def axes(self) -> Point:
+    def axes(self) -> geometry.Point:
         """The semi-axes, flat."""
         return self.semi_axes.ravel()
 
     def _gauge(self, point: ArrayLike) -> tuple[float, float]:
         """The computed ‖(point − center) ⊘ semi_axes‖ and its relative error: below 1 means inside."""
-        offset = difference(point, self.center) / self.axes
-        return stable_norm(offset, self.order), norm_error(offset.size)
+        offset = geometry.difference(point, self.center) / self.axes
+        return geometry.stable_norm(offset, self.order), geometry.norm_error(offset.size)
 
     def contains(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certainly inside."""
@@ -285,7 +271,8 @@ class _Stretched(GaugeBody):
 
     def distance(self, point: ArrayLike) -> float:
         """A lower bound of the distance in the region's norm: how far a ball around ``point`` may grow."""
-        return outside_scale(difference(point, self.center) / self.axes, 1.0 / self.axes, self.order)
+        offset = geometry.difference(point, self.center) / self.axes
+        return geometry.outside_scale(offset, 1.0 / self.axes, self.order)
 
     def largest_inside(self, center: ArrayLike) -> Self | None:
         """The same shape scaled by 1 − gauge: the triangle inequality in the scaled space."""
@@ -301,7 +288,8 @@ class _Stretched(GaugeBody):
         As for balls: with e the error of a gauge, a point of gauge below 1 − 4e is computed to have less than
         (1 − 4e)(1 + e), and rounding that up by another e, a few last places included, stays below 1.
         """
-        return replace(self, semi_axes=all_down(self.semi_axes, 4 * norm_error(self.center.size)))
+        error = 4 * geometry.norm_error(self.center.size)
+        return replace(self, semi_axes=geometry.all_down(self.semi_axes, error))
 
     def scaled(self, factor: float, center: ArrayLike | None = None) -> Self | None:
         """This shape with axes of at most ``factor`` times these; None if that leaves nothing."""
