@@ -186,7 +186,7 @@ def test_what_sensitivity_refuses(digits_model, fit, tmp_path, capsys):
 
 def test_mistakes_are_named(digits_model, tmp_path, capsys):
     for words, named in [
-        (["--init", "0"], ["init", 0]),
+        (["--init", "0"], ["init", 0.0]),
         (["--init", "0.2", "--groups", "patch:9"], [8, "'patch:9'"]),
         (["--init", "0.2", "--rank", "9"], ["rank", 8, 9]),
         (["--init", "0.2", "--validation", "5000"], [1297, 5000, "--validation 324"]),

@@ -339,7 +339,7 @@ def test_outputs_are_honoured_or_refused_for_every_kind_of_model():
         adapt(Estimator([0, 1], [0, 1]), "hard", "scores")
     with pytest.raises(InvalidValueError, match="output='x'"):
         adapt(scores, "hard", output="x")
-    with pytest.raises(InvalidValueError, match=r"outputs='scores'.*outputs='labels'"):
+    with pytest.raises(InvalidValueError, match=r"'scores'.*outputs='labels'"):
         adapt(adapt(scores, "hard"), "hard", "labels")
 
 
