@@ -153,7 +153,7 @@ def train(
     inputs = datasets.load(chosen.dataset, "train", data_dir)
     test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
-    if not processes.is_first:
+    if not processes.is_first or (output.json and output.log_format is None):
         silence()
     check_begins(out, chosen.plan)  # before it is warned of, too
     for idle in without_effect(chosen.plan, values):
