@@ -147,7 +147,7 @@ def test_scikit_learns_tools_take_it():
 def test_mistakes_are_named():
     for options, named in [
         ({"sigma": -1.0}, r"sigma.*-1\.0"),
-        ({"sigma": np.ones(5)}, r"\(5,\).*\(13,\)"),
+        ({"sigma": np.ones(5)}, r"\(13,\).*\(5,\)"),
         ({"votes": 0}, r"votes.*\b0\b"),
         ({"copies": -1}, r"copies.*-1\b"),
         ({"alpha": 2.0}, r"alpha.*2\.0"),

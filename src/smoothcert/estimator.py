@@ -114,7 +114,9 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         rows, y = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise InvalidValueError(f"a classifier needs two classes or more, y has one: {y.tolist()[0]!r}")
+            raise InvalidValueError(
+                f"a classifier needs two classes or more, y has one class: {y.tolist()[0]!r}"
+            )
         self.seed_ = secrets.randbits(63)
         if self.random_state is not None:
             self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -170,7 +172,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def certify(self, X: Any) -> Certifications:
         """CERTIFY for every row: see :class:`~smoothcert.Certifications`; ``acr`` and ``accuracy`` take ``y`` as is."""
-        return self.smoothed_.certify(self._checked(X))
+        rows = self._checked(X)  # where it is not fitted, says so
+        return self.smoothed_.certify(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads, locks and functions of a voting classifier can't be pickled, and follow from the rest.
@@ -211,7 +214,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         return np.asarray(validate_data(self, X, reset=False, dtype="numeric"), dtype=np.float64)
 
     def _answers(self, X: Any) -> list[Prediction]:
-        return self.smoothed_.predict(self._checked(X), n=self.votes)
+        rows = self._checked(X)
+        return self.smoothed_.predict(rows, n=self.votes)
 
 
 def _most_voted(answer: Prediction) -> int:

@@ -195,7 +195,7 @@ class TestPublishedCheckpoints:
         ("payload", "named"),
         [
             *(
-                (payload, "'arch'.*'state_dict'")
+                (payload, "state_dict.*'arch'")
                 for payload in (
                     {},
                     [1, 2],
@@ -242,7 +242,7 @@ class TestPickles:
         for part in ("c.pth", "leave_trace", "trust_pickle=True", "--trust-pickle"):
             assert part in str(caught.value)
         assert not (tmp_path / "trace").exists()
-        with pytest.raises(ModelError, match=r"'arch'.*'state_dict'"):
+        with pytest.raises(ModelError, match=r"state_dict.*'arch'"):
             load_model(tmp_path / "c.pth", trust_pickle=True)
         assert (tmp_path / "trace").exists(), "the trap must be a real one"
 
@@ -304,5 +304,5 @@ class TestPickles:
     def test_pickle_of_a_class_that_is_gone(self, tmp_path, monkeypatch):
         torch.save({"extra": Settings()}, tmp_path / "c.pth")
         monkeypatch.delitem(globals(), "Settings")
-        with pytest.raises(ModelError, match=r"c\.pth.*AttributeError"):
+        with pytest.raises(ModelError, match=r"c\.pth.*Settings"):
             load_model(tmp_path / "c.pth", trust_pickle=True)

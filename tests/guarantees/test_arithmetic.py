@@ -28,6 +28,8 @@ from smoothcert.perturb.uniform import DiagonalUniform, Uniform
 from smoothcert.tally import Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
 
+pytestmark = pytest.mark.filterwarnings("ignore::smoothcert.smoothing.inputs.SmallNoiseWarning")
+
 D = 784
 Batch = NDArray[np.floating]
 Reader = Callable[[Batch], NDArray[np.bool_]]

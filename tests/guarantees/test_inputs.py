@@ -32,6 +32,8 @@ from smoothcert.regions.bodies import L2Ball
 from smoothcert.smoothing.inputs import content_index
 from tests.guarantees.toys import always_first, labelled, scores
 
+pytestmark = pytest.mark.filterwarnings("ignore::smoothcert.smoothing.inputs.SmallNoiseWarning")
+
 
 def first_sign(batch: np.ndarray) -> np.ndarray:
     return (batch[:, 0] > 0).astype(np.int64)

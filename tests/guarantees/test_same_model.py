@@ -25,6 +25,8 @@ from smoothcert.smoothing.search.base import SEARCHES
 from smoothcert.smoothing.stores.base import StoreError
 from tests.guarantees.toys import POINTS, Hooked, Kept, Signed, scores
 
+pytestmark = pytest.mark.filterwarnings("ignore::smoothcert.smoothing.inputs.SmallNoiseWarning")
+
 
 def points(count: int = 6) -> Dataset:
     values = np.random.default_rng(1).normal(size=(count, 2)).astype(np.float32)

@@ -104,7 +104,7 @@ def test_doubtful_outputs_are_refused_in_a_line():
         (lambda y: {"a": y, "b": y}, {}, r"dict.*\ba, b\b.*'logits'.*output="),
         (lambda y: {"a": y, "scores": y}, {"output": "score"}, "'score'.*'scores'"),
         (lambda y: {"logits": 3}, {}, r"\bint\b.*'logits'"),
-        (lambda y: y, {"output": "logits"}, "Tensor.*'logits'.*output="),
+        (lambda y: y, {"output": "logits"}, r"Tensor.*output='logits'"),
         (lambda y: {"out": {"logits": y}}, {}, r"\bdict\b.*'out'"),
         (lambda y: None, {}, "NoneType"),
         (lambda y: y[:, :1], {"classes": "2"}, "classes.*'2'"),

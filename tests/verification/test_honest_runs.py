@@ -51,6 +51,10 @@ def test_a_scale_for_each_dimension(tmp_path, kind):
     verified(stretched(tmp_path / "run", kind))
 
 
+@pytest.mark.parametrize(
+    "stop",
+    ["decide:0.3", "grid:0,0.25,0.5", "gain:5%", "abstain", "wrong", "pilot:5%,200", "total:12000,100"],
+)
 def test_stopping_rules(tmp_path, stop):
     verified(certified(tmp_path / "run", stop=(stop,)))
     if stop == "wrong":

@@ -44,12 +44,11 @@ class CertifiedChanges:
     def of(cls, run: Run) -> CertifiedChanges:
         """Computed from the votes; refused for a run without masks."""
         run.check_begun()
+        if not is_of_changes(run):
+            raise InvalidValueError(f"{run.path} masks no categories: leave it out")
         plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
         theorem = plan.certificate
-        if not isinstance(theorem, MaskTheorem):
-            raise InvalidValueError(
-                f"{run.path} is of {plan.noise.name} noise, which masks no categories: leave it out"
-            )
+        assert isinstance(theorem, MaskTheorem)
         table_of = cache(theorem.table)
 
         def bounds(place: int) -> ClassBounds | None:

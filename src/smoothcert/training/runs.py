@@ -127,7 +127,9 @@ def train_into(
         # To continue from a checkpoint, or to replace a model, takes a manifest.
         for path in (files.checkpoint, out / WEIGHTS_NAME):
             if path.exists() and not files.statement.exists():
-                raise RunError(f"{out} holds {path.name} but no {files.statement.name}: restore it")
+                raise RunError(
+                    f"{out} holds {path.name} but no {files.statement.name}: restore it, or choose another --out"
+                )
         check_begins(out, recipe.plan)
         if acr_check is not None:
             acr_check.try_out(model, dataset, recipe.plan, processes.device)

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from smoothcert import SmoothedClassifier
 from smoothcert.analysis.evidence import radius_ceiling
 from smoothcert.analysis.plots import curves as curves_module
 from smoothcert.analysis.plots.curves import plot_certified_accuracy
 from smoothcert.analysis.plots.kinds import PLOTS
 from smoothcert.bounds.fixed import clopper_pearson_lower
+from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, MissingExtraError, OutputError, RunError
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.perturb.hybrid import Masks
 from smoothcert.rounding import normal_quantile_down
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, read_run
@@ -64,10 +68,28 @@ def levelled(build_once) -> Run:
     return read_run(build_once("$levelled-plots$", certified))
 
 
+@pytest.fixture(scope="module")
+def masked(build_once) -> Run:
+    """A run whose certificates are about changed values."""
+    return read_run(build_once("$masked-plots$", masked_run))
+
+
+def masked_run(out: Path) -> None:
+    codes = np.random.default_rng(0).integers(0, 2, (6, 5)).astype(np.float32)
+
+    def scores(batch: np.ndarray) -> np.ndarray:
+        ones = (batch == 1).sum(1)
+        return np.stack([2.5 - ones, ones - 2.5], 1)
+
+    classifier = SmoothedClassifier(scores, noise=Masks(0.5, 2), n=400, n0=20, seed=0, alpha=0.05)
+    certify_dataset(classifier, Dataset("codes", codes, (codes.sum(1) > 2).astype(np.int64), ("a", "b")), out)
+
+
 @pytest.fixture
-def things(name, levelled) -> Callable[[], list[Any]]:
+def things(name, levelled, masked) -> Callable[[], list[Any]]:
     """Makes what a plot draws."""
-    return (lambda: [levelled]) if name == "levels" else THINGS[PLOTS[name].reads]
+    special = {"levels": levelled, "changes": masked}
+    return (lambda: [special[name]]) if name in special else THINGS[PLOTS[name].reads]
 
 
 OPTIONS = {"over": "n", "dimension": 64}
