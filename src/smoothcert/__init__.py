@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Names are imported when first used: torch takes seconds to load, and `smoothcert --help` needs none of it.
 _HOMES = {
