@@ -295,14 +295,14 @@ def test_measuring_a_finished_run_is_not_passed_over(data, tmp_path, capsys):
     checked = words(data, out, "--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "20")
     main(checked)
     main(checked)
-    assert "warning" not in capsys.readouterr().err, "it has what was asked for"
+    assert f"warning: {out}" not in capsys.readouterr().err, "it has what was asked for"
     for other in (["--acr-every", "1"], ["--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "21"]):
         main(words(data, out, *other))
         assert re.search(f"^warning: {out} .*--acr-every 1 ", capsys.readouterr().err)
     checked = words(data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20")
     main([*checked, "--quiet"])
     main(checked)
-    assert "warning" not in capsys.readouterr().err, "all there are"
+    assert f"warning: {tmp_path}" not in capsys.readouterr().err, "all there are"
 
 
 @pytest.mark.parametrize("option", ["--acr-votes", "--acr-inputs"])
