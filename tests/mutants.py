@@ -87,8 +87,8 @@ MUTANTS = [
            "return self._around(center, down(down(*self._norm_of(center)) - self.radius))",
            "return self._around(center, up(up(*self._norm_of(center)) - self.radius))", REGIONS),
     Mutant("ellipsoid: distance in its own units", "regions/bodies.py",
-           "outside_scale(difference(point, self.center) / self.axes, 1.0 / self.axes, self.order)",
-           "outside_scale(difference(point, self.center), 1.0 / self.axes, self.order)", REGIONS),
+           "return geometry.outside_scale(offset, 1.0 / self.axes, self.order)",
+           "return geometry.outside_scale(offset * self.axes, 1.0 / self.axes, self.order)", REGIONS),
     # tally
     Mutant("tallies of other streams add", "tally.py", "if later.stream != self.stream:", "if False:", "tests/test_tally.py"),
     Mutant("votes may be counted twice", "tally.py", "if later.start != self.stop:", "if later.start > self.stop:", "tests/test_tally.py"),
@@ -102,9 +102,9 @@ MUTANTS = [
            "|{stream.seed}/{stream.index}/", "|{stream.seed}/", "tests/engine/test_streams.py tests/guarantees/test_selection_and_estimation.py"),
     # grid sampler
     Mutant("sampler: a threshold belongs to the cell above", "perturb/sampler.py",
-           "steps += rest >= word >> np.uint64(_STEPS + 1)", "steps += rest > word >> np.uint64(_STEPS + 1)", SAMPLER),
+           "(rest >= self._cut.take(bucket))", "(rest > self._cut.take(bucket))", SAMPLER),
     Mutant("sampler: one table for all coordinates", "perturb/sampler.py",
-           "place += self._first.take(buckets >> self._prefix)", "place += 0", SAMPLER),
+           "bucket += self._first.take(places % self._first.size)", "bucket += 0", SAMPLER),
     Mutant("sampler: variance off by one per mille", "perturb/sampler.py",
            "    step = _ONE * rho.denominator // rho.numerator\n", "    step = _ONE * rho.denominator * 1001 // (rho.numerator * 1000)\n", SAMPLER),
     Mutant("grid: sampler error of one coordinate", "perturb/base.py",
