@@ -251,6 +251,27 @@ def test_runs_of_one_engine_may_overlap(inputs):
         assert all(done.answer == expected[done.job.index] for done in pair)
 
 
+def test_a_run_goes_on_when_jobs_pause(inputs):
+    """While votes are under way jobs may end and go on later, as a server's do, and stay in one run."""
+
+    class Pausing:
+        def __init__(self) -> None:
+            self._coming = iter([job for i in range(8) for job in (i, None)])
+
+        def __iter__(self) -> Iterator[Job[tuple[Tally, Tally]]]:
+            return self
+
+        def __next__(self) -> Job[tuple[Tally, Tally]]:
+            if (i := next(self._coming, None)) is None:
+                raise StopIteration
+            return noisy.job(i, inputs[i], Gaussian(0.5), two_draws(30, 500))
+
+    noisy = voting()
+    with noisy.engine:
+        found = {done.job.index: done.answer for done in noisy.run(Pausing())}
+    assert found == answers(voting(), inputs[:8])
+
+
 def test_workers_are_kept_between_runs(inputs):
     where: list[int] = []
 

@@ -136,9 +136,10 @@ def test_inputs_share_passes() -> None:
         asked(engine, "warm", np.zeros(2), votes=16).wait(30)
         wait_until_idle(engine)
         model.rows = 0
-        model.open.clear()
-        asks = [asked(engine, f"caller {place}", np.array([-1.0, place]), votes=64) for place in range(32)]
-        model.open.set()
+        with engine._lock:  # it sees all of them at once
+            asks = [
+                asked(engine, f"caller {place}", np.array([-1.0, place]), votes=64) for place in range(32)
+            ]
         assert all(ask.wait(30) for ask in asks)
         assert model.rows < 1.5 * 32 * (64 + 16), "four blocks of 16 votes to a pass of 64 rows"
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain, islice
-from typing import Generic, Self, TypeVar
+from itertools import islice
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -155,6 +156,7 @@ class _Run(Generic[R]):
         self, engine: Engine, jobs: Iterator[Job[R]], on_votes: Callable[[int], None] | None
     ) -> None:
         self._engine, self._jobs, self._on_votes = engine, jobs, on_votes
+        self._early: deque[Job[R]] = deque()
         self._members: dict[Passes, _Member] = {}
         self._done: queue.SimpleQueue[tuple[_Member, Task, Future[list[Cast]]]] = queue.SimpleQueue()
         self._under_way: set[Future[list[Cast]]] = set()
@@ -171,10 +173,10 @@ class _Run(Generic[R]):
             self._engine.release(member.passes, member.voters, failed=kind not in (None, GeneratorExit))
 
     def answers(self) -> Iterator[Finished[R]]:
-        first, self._jobs = _ahead(self._jobs, 1)
-        if any(voter.passes.checked.opening is None for job in first for voter in job.voters):
-            first, self._jobs = _ahead(self._jobs, FIRST_INPUTS)
-        self._open([voter for job in first for voter in job.voters])
+        self._take_early(1)
+        if any(voter.passes.checked.opening is None for job in self._early for voter in job.voters):
+            self._take_early(FIRST_INPUTS)
+        self._open([voter for job in self._early for voter in job.voters])
         while True:
             yield from self._admit()
             for member in self._members.values():
@@ -188,6 +190,13 @@ class _Run(Generic[R]):
                 return
             yield from self._count(*self._done.get())
 
+    def _take_early(self, count: int) -> None:
+        """Have so many jobs at hand. An error that ends them is raised in order; jobs that pause may go on."""
+        try:
+            self._early.extend(islice(self._jobs, count - len(self._early)))
+        except Exception as error:
+            self._jobs = _failing(error)
+
     def _put(self, member: _Member, task: Task, cast: Future[list[Cast]]) -> None:
         self._done.put((member, task, cast))
 
@@ -195,7 +204,7 @@ class _Run(Generic[R]):
         """Take jobs while the workers could run out of blocks."""
         members = self._members.values()
         while sum(one.lanes.waiting for one in members) < max([one.wanted for one in members], default=1):
-            job = next(self._jobs, None)
+            job = self._early.popleft() if self._early else next(self._jobs, None)
             if job is None:
                 return
             self._open(job.voters)
@@ -247,19 +256,9 @@ class _Run(Generic[R]):
         self._members[active.voter.passes].lanes.add(active)
 
 
-def _ahead(jobs: Iterator[Job[R]], count: int) -> tuple[list[Job[R]], Iterator[Job[R]]]:
-    """The next jobs, and all of them; an error that ends them early is raised in order."""
-    first: list[Job[R]] = []
-
-    def failed(error: Exception) -> Job[R]:
-        raise error
-
-    try:
-        for job in islice(jobs, count):
-            first.append(job)  # noqa: PERF402  (what came before an error is kept)
-    except Exception as error:
-        jobs = map(failed, [error])
-    return first, chain(first, jobs)
+def _failing(error: Exception) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 class _Checking:
