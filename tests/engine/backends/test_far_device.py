@@ -146,4 +146,6 @@ def test_a_driver_without_the_device_gets_the_votes_of_threads(generator):
         Net(), sigma=0.5, n=2000, seed=3, execution=Execution(workers=1), numerics=numerics
     )
     with far(Execution(FAR, 2, backend="ray"), numerics=numerics) as there:
-        assert [one.evidence.votes for one in there.certify(x)] == [one.evidence.votes for one in here.certify(x)]
+        assert [one.evidence.votes for one in there.certify(x)] == [
+            one.evidence.votes for one in here.certify(x)
+        ]
