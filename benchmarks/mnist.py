@@ -22,9 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import ROOT, command_line
+from benchmarks.timing import ROOT, command_line, narrow_table
 from smoothcert.analysis.metrics import average_certified_radius
-from smoothcert.analysis.tables import markdown_table
 from smoothcert.runs.field_log import read_field_log, write_field_log
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, read_run
@@ -140,7 +139,7 @@ def logs(folder: Path) -> None:
         same = sum(cell[-1] == "none" for cell in cells)
         print(f"Table {number}: {same} of {len(cells)} rows are as printed\n")
         heads = ["row", "σ", "logs", "ACR of the logs", "printed", "numbers that differ"]
-        print(markdown_table(heads, cells, text_columns={0, 5}) + "\n")
+        print(narrow_table(heads, cells, text_columns={0, 5}) + "\n")
 
 
 def _recomputed(row: dict[str, str], folder: Path) -> list[str]:
@@ -233,7 +232,7 @@ def table(directory: Path) -> str:
         for kept, records in _logs(directory)
         if kept.as_published
     ]
-    return markdown_table([*_HEADS, "published", "difference"], rows, text_columns={1, 3})
+    return narrow_table([*_HEADS, "published", "difference"], rows, text_columns={1, 3})
 
 
 def beyond(directory: Path) -> str:
@@ -244,7 +243,7 @@ def beyond(directory: Path) -> str:
             best = max(published(method, kept.sigma) for method in PUBLISHED)
             rows.append([kept.way, *_row(kept, records, _adjusted(records, kept.sigma, directory), best)])
     heads = ["certified by", *_HEADS, "best published", "difference"]
-    return markdown_table(heads, rows, text_columns={0, 2, 4}) if rows else ""
+    return narrow_table(heads, rows, text_columns={0, 2, 4}) if rows else ""
 
 
 def curves(directory: Path) -> str:
@@ -259,7 +258,7 @@ def curves(directory: Path) -> str:
         ]
         for each in kept
     ]
-    return markdown_table(["σ", "after epoch", *map(str, epochs)], rows, text_columns={1}) if rows else ""
+    return narrow_table(["σ", "after epoch", *map(str, epochs)], rows, text_columns={1}) if rows else ""
 
 
 TABLES = (table, beyond, curves)

@@ -15,13 +15,12 @@ from typing import Literal
 
 from cyclopts import Parameter
 
-from benchmarks.timing import command_line
+from benchmarks.timing import command_line, narrow_table
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
 from smoothcert.analysis.plots.curves import plot_area
 from smoothcert.analysis.plots.sigma import plot_noise
 from smoothcert.analysis.plots.training import plot_clean_accuracy
-from smoothcert.analysis.tables import markdown_table
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.evaluation.certification import certify_dataset
@@ -258,9 +257,9 @@ def _table(size: Size, fits: list[Fit], fitted: list[_Certified], constant: list
             "paper's units, where a pixel is 1/0.3081, every area is 923 larger. Accuracies are of "
             f"{len(fitted[0].run.records)} inputs, with 95 % intervals: where those overlap, which σ is as accurate "
             "isn't known.\n",
-            markdown_table(header, rows, {1}),
+            narrow_table(header, rows, {1}),
             "\nOne σ for all pixels:\n",
-            markdown_table(["σ", "clean accuracy (%)", "mean area", "median radius"], plain, set()),
+            narrow_table(["σ", "clean accuracy (%)", "mean area", "median radius"], plain, set()),
             "",
         ]
     )

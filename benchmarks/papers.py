@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.timing import ROOT, command_line
+from benchmarks.timing import ROOT, command_line, narrow_table
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
-from smoothcert.analysis.tables import markdown_table
 from smoothcert.runs.run import read_run
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.tally import ABSTAIN
@@ -102,7 +101,7 @@ def ds_table(kept: Path) -> str:
                 ]
             )
     heads = ["σ₀", "search", "inputs", "σ: tenth, half, nine tenths", "other class", "ACR", "gain", "0"]
-    return markdown_table([*heads, *(f"{radius:g}" for radius in RADII[1:])], cells, text_columns={1, 3})
+    return narrow_table([*heads, *(f"{radius:g}" for radius in RADII[1:])], cells, text_columns={1, 3})
 
 
 def _error(values: NDArray[np.float64]) -> float:
@@ -137,7 +136,7 @@ def curves_table(kept: Path, results: Path | None = None) -> str:
             told = "" if which in fixed else f"{below.min():+.1f} … {below.max():+.1f}"
             cells.append([which, *(f"{value:.1f}" for value in values), told, "" if which in fixed else best])
         heads = [name, *radii, "from the envelope", "nearest fixed σ"]
-        tables.append(markdown_table(heads, cells, text_columns={0, len(heads) - 1}))
+        tables.append(narrow_table(heads, cells, text_columns={0, len(heads) - 1}))
         panels.append((name, [float(radius) for radius in radii], curve))
     if results is not None:
         _draw(panels, results / "levels-curves.png")

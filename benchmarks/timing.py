@@ -7,6 +7,7 @@ Times are never asserted: they depend on the machine.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import binom
 
+from smoothcert.analysis.tables import markdown_table
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,6 +32,21 @@ def command_line(name: str, description: str | None) -> App:
         help=description,
         version_flags=[],
         default_parameter=Parameter(negative=(), consume_multiple=True),
+    )
+
+
+def narrow_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: set[int]) -> str:
+    """A Markdown table for a page, which is read rendered: not aligned, so half as long."""
+    head, rule, *lines = markdown_table(header, rows, text_columns).splitlines()
+    return (
+        "\n".join(
+            [
+                re.sub(r" +", " ", head),
+                re.sub(r"-+", "---", rule),
+                *(re.sub(r" +", " ", line) for line in lines),
+            ]
+        )
+        + "\n"
     )
 
 

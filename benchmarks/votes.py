@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta
 
-from benchmarks.timing import command_line
+from benchmarks.timing import command_line, narrow_table
 from smoothcert import SmoothedClassifier
-from smoothcert.analysis.tables import markdown_table
 from smoothcert.bounds.fixed import clopper_pearson_lower
 from smoothcert.cli.arguments import load_named_model
 from smoothcert.cli.options import ModelOptions
@@ -283,7 +282,7 @@ def rules(
     decide: tuple[float, ...] = (0.25, 0.5, 1.0),
     total_share: float = 0.2,
 ) -> None:
-    """Print votes, ACR and certified accuracy of every rule with every bound, beside the fixed protocol.
+    """Print the votes, the ACR and the accuracy of every rule with every bound, as parts of the fixed protocol's.
 
     Parameters
     ----------
@@ -298,6 +297,8 @@ def rules(
     total_share:
         Of the protocol's votes: a total to spread over a log's inputs. A tape has no votes beyond n for that.
     """
+    table: dict[tuple[str, str], list[str]] = {}
+    heads = ["stop", "bound"]
     for source in sources:
         votes: Votes
         if source.suffix == ".npz":
@@ -306,7 +307,7 @@ def rules(
             raise SystemExit(f"{source}: a log does not state its σ, add --sigma")
         else:
             votes = Population.of_log(source, sigma, inputs)
-        rows = []
+        heads.append(f"{source.stem}: σ = {votes.sigma:g}, {len(votes.labels)} inputs")
         for bound, sequences in BOUNDS.items():
             fixed = _replayed(votes, bound)
             grid = "grid:" + ",".join(f"{r:g}" for r in RADII)
@@ -319,10 +320,10 @@ def rules(
                 total = int(total_share * fixed.votes)
                 outcomes += [_spread(votes, bound, total)]
                 outcomes += [_replayed(votes, bound, n=total // len(votes.labels) - N0)]
-            rows += [_row(outcome, fixed) for outcome in outcomes]
-        heads = ["stop", "bound", "votes an input", "votes", "ACR", "kept", "points lost", "abstained"]
-        print(f"\n### {source.name}: σ = {votes.sigma:g}, {len(votes.labels)} inputs, n = {N}, α = {ALPHA}\n")
-        print(markdown_table([*heads, *(f"{r:g}" for r in RADII)], rows, text_columns={0, 1}), flush=True)
+            for outcome in outcomes:
+                table.setdefault(_row(outcome), []).append(_cell(outcome, fixed))
+    rows = [[*row, *cells] for row, cells in table.items()]
+    print(narrow_table(heads, rows, text_columns={*range(len(heads))}), flush=True)
 
 
 def _plan(votes: Votes, bound: str, stop: tuple[str, ...], n: int = N) -> CertifyPlan:
@@ -350,21 +351,19 @@ def _spread(votes: Votes, bound: str, total: int) -> Outcome:
         cast[place].run(allocated_procedure(np.zeros(1), plan, piloted[place], label, shared.get(place, 0)))
         for place, label in enumerate(labels)
     ]
-    return Outcome.of(f"total:{total}", bound, answers, votes, cast)
+    return Outcome.of("total", bound, answers, votes, cast)
 
 
-def _row(outcome: Outcome, fixed: Outcome) -> list[str]:
-    return [
-        outcome.name if len(outcome.name) < 30 else "grid: the papers' radii",
-        outcome.bound,
-        f"{outcome.votes / len(outcome.radii):.0f}",
-        f"{outcome.votes / fixed.votes:.1%}",
-        f"{outcome.radii.mean():.4f}",
-        f"{outcome.radii.mean() / fixed.radii.mean():.1%}",
-        f"{outcome.lost(fixed):.1f}",
-        str(outcome.abstained),
-        *(f"{value:.1f}" for value in outcome.accuracy()),
-    ]
+def _row(outcome: Outcome) -> tuple[str, str]:
+    return outcome.name if len(outcome.name) < 30 else "grid", outcome.bound
+
+
+def _cell(outcome: Outcome, fixed: Outcome) -> str:
+    """Of the fixed protocol its ACR and abstentions; of a rule its votes, the ACR it keeps, and the points it loses."""
+    acr = outcome.radii.mean()
+    if outcome is fixed:
+        return f"ACR {acr:.4f}, {outcome.abstained} abstain"
+    return f"{outcome.votes / fixed.votes:.1%}, {acr / fixed.radii.mean():.1%}, {outcome.lost(fixed):.1f}"
 
 
 @app.command
@@ -391,7 +390,7 @@ def shares(runs: list[Path] | None = None, /, *, log: Path | None = None, sigma:
         cells = [f"{100 * (mean / base - 1):+.3f} %" if base else f"{mean:.4f}" for mean in means]
         rows.append([name, f"{base:.4f}", *cells])
     heads = ["votes", "clopper-pearson, σ", *(f"{share:g}" for share in SHARES)]
-    print(markdown_table(heads, rows, text_columns={0}))
+    print(narrow_table(heads, rows, text_columns={0}))
 
 
 Ranked = tuple[str, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
