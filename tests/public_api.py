@@ -35,7 +35,7 @@ GROUPS = {
         *("CertifyPlan", "Numerics", "Execution"),
     ),
     "Noise": ("Gaussian", "Uniform", "DiagonalGaussian", "DiagonalUniform", "Hybrid", "Masks"),
-    "Training": ("SmoothingLoss", "load_model", "fit_masked", "MaskedEstimator"),
+    "Training": ("train", "SmoothingLoss", "load_model", "fit_masked", "MaskedEstimator"),
     "Data sets and runs": (
         *(
             "Dataset",

@@ -120,3 +120,73 @@ def test_noise_is_fitted_and_runs_are_attacked(tmp_path):
         tmp_path / "run", model, data.first(4), [0.1], smoothcert.AttackPlan(steps=2, copies=8, n=100)
     )
     assert not report.contradictions()
+
+
+def batches() -> list[tuple[Any, Any]]:
+    import torch
+
+    x = torch.tensor(np.tile(ROWS, (8, 1)), dtype=torch.float32)
+    y = torch.tensor(np.tile(LABELS, 8))
+    return list(zip(x.split(8), y.split(8)))
+
+
+def linear(weights: float = 0.0) -> Any:
+    import torch
+
+    network = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        network.weight.fill_(weights)
+        network.bias.zero_()
+    return network
+
+
+def test_training_takes_the_callers_loader_optimizer_and_scheduler():
+    import torch
+
+    network = linear()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    heard: list[tuple[int, float]] = []
+    losses = smoothcert.train(
+        network,
+        batches(),
+        sigma=0.1,
+        epochs=3,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        seed=0,
+        after_epoch=lambda *of: heard.append(of),
+    )
+    assert optimizer.param_groups[0]["lr"] == 0.5**4
+    assert heard == list(enumerate(losses, start=1))
+    assert not network.training
+    # By hand: the same steps with the loss itself.
+    other = linear()
+    criterion = smoothcert.SmoothingLoss(sigma=0.1, seed=0)
+    for epoch in range(3):
+        for x, y in batches():
+            loss = criterion(other, x, y)
+            (gradient,) = torch.autograd.grad(loss, [other.weight], retain_graph=True)
+            (bias,) = torch.autograd.grad(loss, [other.bias])
+            with torch.no_grad():
+                other.weight -= 0.5 ** (epoch + 1) * gradient
+                other.bias -= 0.5 ** (epoch + 1) * bias
+    assert torch.allclose(network.weight, other.weight, atol=1e-6)
+    more = smoothcert.train(linear(), batches(), sigma=0.1, epochs=30, method="consistency", lam=1.0)
+    assert more[-1] < more[0]
+
+
+def test_training_that_cannot_go_on_says_why():
+    for options, named in [
+        ({"epochs": 0}, "epochs.*0"),
+        ({"sigma": -1.0}, "-1"),
+        ({"method": "gausian"}, "gaussian"),
+        ({"ramps": "lamb:3"}, "lamb"),
+        ({"scheduler": object()}, "optimizer"),
+    ]:
+        with pytest.raises(InvalidValueError, match=named):
+            smoothcert.train(linear(), batches(), **({"sigma": 0.1} | options))
+    with pytest.raises(InvalidValueError, match="DataLoader"):
+        smoothcert.train(linear(), iter(batches()), sigma=0.1, epochs=2)
+    with pytest.raises(smoothcert.SmoothcertError, match=r"nan.*epoch 1"):
+        smoothcert.train(linear(float("nan")), batches(), sigma=0.1)

@@ -60,6 +60,7 @@ _HOMES = {
     "recertify": "smoothcert.functions",
     "report": "smoothcert.functions",
     "table": "smoothcert.functions",
+    "train": "smoothcert.functions",
     "verify_run": "smoothcert.functions",
 }
 
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from smoothcert.functions import recertify as recertify
     from smoothcert.functions import report as report
     from smoothcert.functions import table as table
+    from smoothcert.functions import train as train
     from smoothcert.functions import verify_run as verify_run
     from smoothcert.masked.fit import MaskedEstimator as MaskedEstimator
     from smoothcert.masked.fit import fit_masked as fit_masked

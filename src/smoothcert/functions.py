@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from smoothcert.analysis.layouts import render_table
 from smoothcert.analysis.plots.curves import plot_certified_accuracy
 from smoothcert.analysis.tables import default_radii, parse_radii
 from smoothcert.bounds.base import BOUNDS
-from smoothcert.errors import InvalidValueError, ModelError, RunError, check_probability
+from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_probability
 from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
 from smoothcert.runs import records
 from smoothcert.runs.publishing import local_run
@@ -23,12 +23,16 @@ from smoothcert.runs.run import Run, read_run, unique_names
 from smoothcert.tally import Phase, Stream, Tally
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
     from smoothcert.architectures.checkpoints import Normalisation
     from smoothcert.datasets.base import Dataset
     from smoothcert.empirical.results import AttackPlan, AttackReport
     from smoothcert.engine.execution import Execution
+    from smoothcert.objectives.base import Objective
+    from smoothcert.objectives.ramps import Ramp
     from smoothcert.smoothing.answers import Certifications
     from smoothcert.smoothing.fits.fit import Fit
     from smoothcert.smoothing.fits.plan import FitPlan
@@ -131,6 +135,67 @@ def attack(
     from smoothcert.empirical.attacker import attack_run
 
     return attack_run(load_run(run), model, dataset, radii, plan, execution=execution, batch=batch)
+
+
+def train(
+    model: nn.Module,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    *,
+    sigma: float,
+    method: str | Objective = "gaussian",
+    epochs: int = 10,
+    optimizer: Optimizer | None = None,
+    scheduler: LRScheduler | None = None,
+    noise: str = DEFAULT_NOISE,
+    ramps: str | Ramp | Sequence[str | Ramp] = (),
+    seed: int | None = None,
+    after_epoch: Callable[[int, float], None] | None = None,
+    **knobs: Any,
+) -> list[float]:
+    """Train ``model`` under noise, in place, on your own loader; the mean loss of each epoch comes back.
+
+    ``loader`` gives (inputs, labels) without noise, such as a torch ``DataLoader``. The model and its inputs meet on
+    the model's device. ``optimizer`` is Adam by default; ``scheduler`` takes a step after each epoch.
+    ``method``, ``ramps``, ``seed`` and further options are those of :class:`SmoothingLoss`. ``after_epoch`` gets the
+    epoch, counted from 1, and its loss. A loss that is not finite ends training with an error.
+    """
+    import torch
+
+    from smoothcert.objectives import SmoothingLoss
+    from smoothcert.training.loop import TrainingDivergedError
+
+    check_count("epochs", epochs)
+    if scheduler is not None and optimizer is None:
+        raise InvalidValueError("scheduler needs the optimizer that it was made for: give optimizer as well")
+    criterion = SmoothingLoss(method, sigma=sigma, noise=noise, seed=seed, ramps=ramps, **knobs)
+    optimizer = optimizer or torch.optim.Adam(model.parameters())
+    device = next(model.parameters()).device
+    losses = []
+    for epoch in range(epochs):
+        criterion.set_epoch(epoch)
+        model.train()
+        total, inputs = 0.0, 0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = criterion(model, x.to(device), y.to(device))
+            if not bool(torch.isfinite(loss)):
+                raise TrainingDivergedError(
+                    f"the loss became {loss.item()} in epoch {epoch + 1}: lower the learning rate"
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total, inputs = total + loss.item() * len(y), inputs + len(y)
+        if not inputs:
+            raise InvalidValueError(
+                "loader must give batches in every epoch, got none: pass a DataLoader or a list, not an iterator"
+            )
+        losses.append(total / inputs)
+        if scheduler is not None:
+            scheduler.step()
+        if after_epoch is not None:
+            after_epoch(epoch + 1, losses[-1])
+    model.eval()
+    return losses
 
 
 def fit_noise(

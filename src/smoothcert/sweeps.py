@@ -36,6 +36,7 @@ from smoothcert.extras import require
 from smoothcert.knobs import plain_value, written_values
 from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.objectives import OBJECTIVES
+from smoothcert.objectives.ramps import Ramp
 from smoothcert.perturb.base import NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.runs.run import Run
@@ -43,7 +44,7 @@ from smoothcert.runs.statement import Choice
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.training.loop import Progress as StepProgress
 from smoothcert.training.loop import TrainingDivergedError
-from smoothcert.training.plan import Ramp, TrainPlan, without_effect
+from smoothcert.training.plan import TrainPlan, without_effect
 from smoothcert.training.processes import Processes, keep_freed_memory
 from smoothcert.training.recipe import SUFFIX, Recipe, find_recipe, make_recipe, parse_ramps, shipped_recipes
 from smoothcert.training.runs import train_into

@@ -22,7 +22,7 @@ from smoothcert.objectives.stability import Stability
 from smoothcert.perturb.uniform import Uniform
 from tests.objectives import by_hand
 
-HELPERS = {"__init__", "base"}
+HELPERS = {"__init__", "base", "ramps"}
 
 
 def batch(size=6):
@@ -261,3 +261,20 @@ def test_mistakes_are_named():
         SmoothingLoss(OBJECTIVES["gaussian"](), sigma=0.5, copies=3)
     with pytest.raises(InvalidValueError, match=r"seed.*-1"):
         SmoothingLoss(sigma=0.5, seed=-1)
+
+
+def test_a_ramp_of_a_loss_is_the_method_with_that_value():
+    ramped = SmoothingLoss("consistency", sigma=0.5, seed=0, lam=4.0, ramps=("lam:4", "sigma=0.1:2@1"))
+    seen = []
+    for epoch in range(5):
+        ramped.set_epoch(epoch)
+        seen.append((ramped.objective.lam, ramped.noise.sigma))  # type: ignore[attr-defined]
+        plain = SmoothingLoss("consistency", sigma=seen[-1][1], seed=0, lam=seen[-1][0])
+        plain.generator.set_state(ramped.generator.get_state())
+        assert ramped(network(), X, Y).item() == plain(network(), X, Y).item()
+    expected = [(1.0, 0.1), (2.0, 0.3), (3.0, 0.5), (4.0, 0.5), (4.0, 0.5)]
+    assert seen == [(lam, pytest.approx(sigma)) for lam, sigma in expected]
+    assert SmoothingLoss("consistency", sigma=0.5, lam=4.0, ramps="lam:4").objective.lam == 1.0  # type: ignore[attr-defined]
+    for ramp, named in [("lamb:3", "lam"), ("lam:x", "lam:x"), ("copies:3", "copies")]:
+        with pytest.raises(InvalidValueError, match=named):
+            SmoothingLoss("consistency", sigma=0.5, ramps=ramp)

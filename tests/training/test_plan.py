@@ -13,9 +13,10 @@ from smoothcert.objectives import OBJECTIVES
 from smoothcert.objectives.consistency import Consistency
 from smoothcert.objectives.gaussian import GaussianAugmentation
 from smoothcert.objectives.macer import Macer
+from smoothcert.objectives.ramps import Ramp
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
-from smoothcert.training.plan import Ramp, TrainPlan, check_learns, without_effect
+from smoothcert.training.plan import TrainPlan, check_learns, without_effect
 from smoothcert.training.recipe import shipped_recipes
 from smoothcert.training.runs import RunFiles, train_into
 from tests.training.toys import Recorder, halves, plan, recipe

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.knobs import from_mapping
+from smoothcert.objectives.ramps import Ramp, at_epoch
 from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, Isotropic
 from smoothcert.perturb.gaussian import Gaussian
 from smoothcert.registry import Registry
@@ -130,6 +132,9 @@ class SmoothingLoss:
 
     All that is random comes from ``generator``, seeded by ``seed`` or else by torch's own generator: what
     ``torch.manual_seed`` makes reproducible includes this. For a checkpoint keep ``generator.get_state()``.
+
+    ``ramps`` let σ or an option rise over epochs: ``"lam:10"`` from 0 over 10 epochs, ``"sigma=0.1:5"``, ``"lam:0@60"``
+    at once after 60. Call :meth:`set_epoch` at each epoch's start; until then the first epoch's values hold.
     """
 
     def __init__(
@@ -139,6 +144,7 @@ class SmoothingLoss:
         sigma: float,
         noise: str = DEFAULT_NOISE,
         seed: int | None = None,
+        ramps: str | Ramp | Sequence[str | Ramp] = (),
         **knobs: Any,
     ) -> None:
         import torch
@@ -150,11 +156,24 @@ class SmoothingLoss:
         else:
             self.objective = from_mapping(OBJECTIVES[method], knobs, method, OBJECTIVES.load())
         kind = NOISES[noise]
-        self.noise = BatchNoise(kind(sigma).sigma, kind)
+        self._final = (self.objective, BatchNoise(kind(sigma).sigma, kind))
+        listed = [ramps] if isinstance(ramps, str | Ramp) else ramps
+        self.ramps = tuple(Ramp.parse(each) if isinstance(each, str) else each for each in listed)
+        self.set_epoch(0)
         if seed is None:
             seed = int(torch.randint(2**62, ()).item())
         check_count("seed", seed, least=0)
         self.generator = torch.Generator().manual_seed(seed)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the values that the ramps have in this epoch, counted from 0."""
+        check_count("epoch", epoch, least=0)
+        self.objective, self.noise = self._final
+        for ramp in self.ramps:
+            if ramp.knob == "sigma":
+                self.noise = BatchNoise(ramp.value(float(self.noise.sigma), epoch), self.noise.kind)
+            else:
+                self.objective = at_epoch(self.objective, ramp, epoch, ["sigma"])
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The loss; call ``backward()`` on it."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import BatchNoise, Objective, Scale, objective_name
 from smoothcert.objectives.gaussian import GaussianAugmentation
+from smoothcert.objectives.ramps import Ramp, at_epoch
 from smoothcert.perturb.base import NOISES
-from smoothcert.registry import check_name, unknown_name
+from smoothcert.registry import check_name
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["sgd", "adam", "adadelta"]
 
-_FORM = re.compile(r"(?P<knob>\w+)(=(?P<start>[^:@=]+))?:(?P<epochs>\d+)(@(?P<after>\d+))?")
 _OF_STEPS = ("step_epochs", "step_factor", "milestones")
 _OF_EXAMPLES = (
     "sigma_warmup",
@@ -29,58 +28,6 @@ _OF_EXAMPLES = (
     "sigma_training_mode",
     "sigma_factor",
 )
-
-
-@dataclass(frozen=True)
-class Ramp:
-    """``knob`` stays at ``start`` for ``after`` epochs, then rises evenly to its value over ``epochs`` epochs.
-
-    The first epoch of a rise over 10 is at a tenth of the way, as in the papers' recipes; a rise over 0 epochs
-    is a jump.
-    """
-
-    knob: str
-    epochs: int
-    start: float = 0.0
-    after: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("epochs of a ramp", self.epochs, least=0)
-        check_count("first epochs of a ramp", self.after, least=0)
-        if not math.isfinite(self.start):
-            raise InvalidValueError(f"ramp of {self.knob} must start at a finite number, got {self.start}")
-
-    def value(self, final: float, epoch: int) -> float:
-        """The option's value during ``epoch``, counted from 0."""
-        if epoch < self.after:
-            return self.start
-        risen = epoch + 1 - self.after
-        return final if risen >= self.epochs else self.start + (final - self.start) * risen / self.epochs
-
-    def scaled(self, share: float) -> Ramp:
-        """The same ramp of a schedule that is ``share`` times as long; what rises or waits takes an epoch at least."""
-        epochs, after = (max(1, round(share * span)) if span else 0 for span in (self.epochs, self.after))
-        return replace(self, epochs=epochs, after=after)
-
-    def __str__(self) -> str:
-        start = f"={self.start!r}".removesuffix(".0") if self.start else ""
-        after = f"@{self.after}" if self.after else ""
-        return f"{self.knob}{start}:{self.epochs}{after}"
-
-    @classmethod
-    def parse(cls, text: str) -> Ramp:
-        """A ramp from ``OPTION[=START]:EPOCHS[@AFTER]``: ``epsilon:10``, ``lr=0.001:5``, ``lam:0@60``."""
-        match = _FORM.fullmatch(text)
-        try:
-            if match is None:
-                raise ValueError
-            start = float(match["start"] or 0)
-        except ValueError:
-            raise InvalidValueError(
-                f"ramp {text!r} is not of the form OPTION[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
-                "10 epochs), lr=0.001:5 or lam:0@60 (jump after 60 epochs)"
-            ) from None
-        return cls(match["knob"], int(match["epochs"]), start, int(match["after"] or 0))
 
 
 @dataclass(frozen=True)
@@ -233,20 +180,10 @@ class TrainPlan:
             elif ramp.knob == "sigma":
                 settings = replace(settings, sigma=ramp.value(settings.sigma, epoch))
             else:
-                value = self._ramped_knob(ramp, epoch)
-                settings = replace(settings, objective=replace(settings.objective, **{ramp.knob: value}))
+                settings = replace(
+                    settings, objective=at_epoch(settings.objective, ramp, epoch, ("lr", "sigma"))
+                )
         return settings
-
-    def _ramped_knob(self, ramp: Ramp, epoch: int) -> float:
-        final = getattr(self.objective, ramp.knob, None)
-        if final is None and ramp.knob in {each.name for each in fields(self.objective)}:
-            raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value to reach")
-        known = _number_knobs(self.objective)
-        if ramp.knob not in known:
-            raise unknown_name("option to ramp", ramp.knob, ["lr", "sigma", *known])
-        assert isinstance(final, (int, float))
-        value = ramp.value(final, epoch)
-        return max(1, round(value)) if isinstance(final, int) else value
 
     def _scheduled_rate(self, epoch: int) -> float:
         if self.schedule == "cosine":
@@ -254,12 +191,6 @@ class TrainPlan:
         if self.milestones:
             return self.lr * self.step_factor ** sum(epoch >= milestone for milestone in self.milestones)
         return self.lr * self.step_factor ** (epoch // self.step_epochs)
-
-
-def _number_knobs(objective: Objective) -> list[str]:
-    # The number of copies can set the size of a batch, which stays the same throughout.
-    values = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "copies"}
-    return [name for name, value in values.items() if type(value) in (int, float)]
 
 
 def check_learns(plan: TrainPlan) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 from smoothcert.errors import DataError, InvalidValueError, SmoothcertError, check_count
 from smoothcert.knobs import Knob, from_mapping, knobs_of
 from smoothcert.objectives.base import OBJECTIVES, Objective, StepCost
+from smoothcert.objectives.ramps import Ramp
 from smoothcert.registry import check_name
-from smoothcert.training.plan import Ramp, TrainPlan
+from smoothcert.training.plan import TrainPlan
 
 SUFFIX = ".toml"
 _OBJECTIVE, _RAMPS = "objective", "ramps"
