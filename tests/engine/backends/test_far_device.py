@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from smoothcert import Numerics, SmoothedClassifier
 from smoothcert.engine.backends.ray import OnWorkers
 from smoothcert.engine.execution import Execution
-from smoothcert.errors import DependentVotesError, InvalidValueError
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.models.adapt import adapt
 from smoothcert.models.base import BaseClassifier, Opened
 from smoothcert.models.outputs import Outputs
@@ -59,7 +60,8 @@ class PlayedRay:
     WORKER_MODE = 1
 
     def __init__(self) -> None:
-        self.worker, self.asked = SimpleNamespace(mode=0), 0
+        self.worker, self.asked, self.cancelled = SimpleNamespace(mode=0), 0, 0
+        self.silent, self.gpus = 0, 1.0  # waits in vain; those of the only node
         self.util = SimpleNamespace(
             scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
         )
@@ -85,8 +87,17 @@ class PlayedRay:
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=run))
 
     def wait(self, references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
-        assert timeout > 0
-        return references, []
+        if self.silent:
+            self.silent -= 1
+            time.sleep(timeout)
+            return [], references
+        return references[-1:], references[:-1]
+
+    def cancel(self, _: Any, force: bool) -> None:
+        self.cancelled += force
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": "node", "Alive": True, "Resources": {"CPU": 8.0, "GPU": self.gpus}}]
 
     def get(self, reference: Any) -> Any:
         return reference
@@ -125,6 +136,21 @@ def test_a_worker_says_what_it_cannot_evaluate(played, monkeypatch):
     with pytest.raises(DependentVotesError, match="remembers"):
         far(Execution(FAR, 1, backend="ray")).prepared(SHAPE)
     assert played.asked == 1
+
+
+@pytest.mark.parametrize("gpus", [1.0, 0.0])
+def test_a_worker_that_hangs_is_not_waited_for_nor_one_that_no_node_has_place_for(played, monkeypatch, gpus):
+    monkeypatch.setattr("smoothcert.engine.backends.ray.PATIENCE", 0.01)
+    played.silent, played.gpus = 30, gpus
+    there = far(Execution(FAR, 1, backend="ray", gpus_per_worker=1.0))
+    with pytest.warns(RuntimeWarning, match=r"\b1 GPUs"):
+        if gpus:
+            assert there.prepared(SHAPE).classes == 4
+            assert played.cancelled == 30
+        else:
+            with pytest.raises(ModelError, match=r"\b1 GPUs.*--gpus-per-worker"):
+                there.prepared(SHAPE)
+            assert played.cancelled < 30
 
 
 def test_devices_that_torch_does_not_know_are_rejected_for_workers(played):

@@ -137,6 +137,14 @@ def test_a_worker_that_is_stopped_is_not_waited_for(monkeypatch):
     assert len(stopped) == 1
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("driver")
+def test_workers_that_no_node_has_place_for_are_an_error(monkeypatch):
+    monkeypatch.setattr("smoothcert.engine.backends.ray.PATIENCE", 0.5)
+    with pytest.raises(ModelError, match=r"\b7 GPUs.*--gpus-per-worker"):
+        cast(Net(), Execution(workers=1, backend="ray", gpus_per_worker=7.0))
+
+
 UNLIKE = "SMOOTHCERT_TEST_UNLIKE"
 
 

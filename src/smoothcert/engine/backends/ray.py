@@ -46,6 +46,7 @@ _SECONDS_TO_ANSWER = 10.0
 _MOST_KEPT = 8  # models that a worker process keeps open
 PATIENCE = 60.0
 """Seconds, or ten times what the slowest took, after which a task is sent again. Every attempt gets one more."""
+_PATIENCE_TO_GROW = 10  # times that: a cluster which starts nodes as they are needed takes minutes
 
 
 class _Cluster:
@@ -102,7 +103,7 @@ class RayVoters:
         self._errands: set[_Errand] = set()
         self._excluded: set[str] = set()  # nodes
         self._slowest = 0.0
-        self._silent_since: float | None = time.monotonic()
+        self._silent_since, self._warned = time.monotonic(), False
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._closed = False
         _Cluster.join(self._ray, execution)
@@ -157,8 +158,14 @@ class RayVoters:
         now = time.monotonic()
         for errand in [errand for errand in self._errands if errand.due <= now]:
             self._send(errand)
-        if self._errands and self._silent_since is not None and now - self._silent_since > PATIENCE:
-            self._silent_since = None
+        silent = now - self._silent_since
+        if not self._errands or silent <= PATIENCE:
+            return
+        if silent > _PATIENCE_TO_GROW * PATIENCE and not self._nodes():
+            for errand in list(self._errands):
+                self._settle(errand, _no_place(self._gpus))
+        elif not self._warned:
+            self._warned = True
             self._warn(
                 f"no Ray worker has finished a task for {PATIENCE:.0f} s: {len(self._nodes())} nodes have a CPU and "
                 f"{self._gpus:g} GPUs for a worker; `ray status` shows what the cluster waits for"
@@ -176,6 +183,8 @@ class RayVoters:
             reference = cast.remote(self._key, self._spec, errand.task)
         except Exception as error:  # Ray's own
             return self._settle(errand, self._given_up(error))
+        if not self._errands:
+            self._silent_since = time.monotonic()
         errand.sent += 1
         errand.due = time.monotonic() + max(PATIENCE, 10 * self._slowest) * errand.sent
         errand.attempts.add(reference)
@@ -231,16 +240,27 @@ class RayVoters:
 
     def _nodes(self) -> set[str]:
         """Those that could have a worker of this run, were they idle."""
-        needed = {"CPU": 1.0, "GPU": self._gpus}
-        return {
-            node["NodeID"]
-            for node in self._ray.nodes()
-            if node["Alive"]
-            and all(node["Resources"].get(name, 0.0) >= least for name, least in needed.items())
-        } - self._excluded
+        return _places(self._ray, self._gpus) - self._excluded
 
     def _warn(self, told: str) -> None:
         warnings.warn(told, RuntimeWarning, stacklevel=3)
+
+
+def _places(ray: Any, gpus: float) -> set[str]:
+    """The nodes that have a CPU and the GPUs for a worker."""
+    needed = {"CPU": 1.0, "GPU": gpus}
+    return {
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Resources"].get(name, 0.0) >= least for name, least in needed.items())
+    }
+
+
+def _no_place(gpus: float) -> ModelError:
+    return ModelError(
+        f"no node of the Ray cluster has a CPU and {gpus:g} GPUs for a worker: give --gpus-per-worker what a node has "
+        "(`ray status`), or add one"
+    )
 
 
 _open: dict[str, RemoteWorker] = {}
@@ -343,18 +363,31 @@ class OnWorkers(BaseClassifier):
         return opened and replace(opened, function=partial(self._asked, key, question), device="cpu")
 
     def _asked(self, key: str, question: Any, rows: torch.Tensor | None) -> Any:
-        reference = self._ray.remote(_answer).options(**self._options).remote(key, question, rows)
-        if not self._ray.wait([reference], timeout=PATIENCE)[0]:
-            warnings.warn(
-                f"no Ray worker with {self._options['num_gpus']:g} GPUs has evaluated {self.name} in {PATIENCE:.0f} "
-                "s: `ray status` shows what the cluster waits for",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        gpus, began = self._options["num_gpus"], time.monotonic()
+        done, attempts = list[Any](), list[Any]()
         try:
-            node, answer = self._ray.get(reference)
+            while not done:
+                attempts.append(self._ray.remote(_answer).options(**self._options).remote(key, question, rows))
+                done, attempts = self._ray.wait(attempts, timeout=PATIENCE)
+                too_long = time.monotonic() - began > _PATIENCE_TO_GROW * PATIENCE
+                if not done and len(attempts) == 1:
+                    self._options.pop("scheduling_strategy", None)  # the node that was asked may hang
+                    warnings.warn(
+                        f"no Ray worker with {gpus:g} GPUs has evaluated {self.name} in {PATIENCE:.0f} s: `ray "
+                        "status` shows what the cluster waits for",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                if not done and too_long and not _places(self._ray, gpus):
+                    raise _no_place(gpus)
+            node, answer = self._ray.get(done[0])
+        except ModelError:
+            raise
         except Exception as error:  # Ray's own
             raise ModelError(f"no worker has evaluated {self.name}: {_first_line(error)}") from None
+        finally:
+            for reference in attempts:
+                self._ray.cancel(reference, force=True)
         if isinstance(answer, ModelError):
             raise answer
         same_node = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
