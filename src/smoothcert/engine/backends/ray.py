@@ -367,7 +367,9 @@ class OnWorkers(BaseClassifier):
         done, attempts = list[Any](), list[Any]()
         try:
             while not done:
-                attempts.append(self._ray.remote(_answer).options(**self._options).remote(key, question, rows))
+                attempts.append(
+                    self._ray.remote(_answer).options(**self._options).remote(key, question, rows)
+                )
                 done, attempts = self._ray.wait(attempts, timeout=PATIENCE)
                 too_long = time.monotonic() - began > _PATIENCE_TO_GROW * PATIENCE
                 if not done and len(attempts) == 1:
