@@ -196,7 +196,6 @@ def _connect_to_copy(path: Path, companion: Path, held: ExitStack) -> sqlite3.Co
 
 
 def _wants_write_ahead_file(path: Path) -> bool:
-    """Whether the file's header says that it is in write-ahead mode."""
     with path.open("rb") as file:
         file.seek(18, os.SEEK_SET)
         return file.read(2) == b"\x02\x02"

@@ -140,7 +140,6 @@ def _part(path: Path) -> Path:
 
 
 def _kept_bytes(path: Path, size: int) -> int:
-    """Bytes that an earlier try has left."""
     try:
         return min(size, os.lstat(_part(path)).st_size)
     except OSError:
@@ -295,7 +294,6 @@ def _fetch_zipped(
 
 @contextmanager
 def _locked(part: Path) -> Iterator[BinaryIO]:
-    """The unfinished file, locked: another process's download is left to it."""
     while True:
         try:
             file = os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
@@ -368,7 +366,6 @@ class _Download:
                 time.sleep(_PAUSE)
 
     def prepare(self, answer: HTTPResponse) -> None:
-        """Seek to where the answer continues; reject an answer about a file of another size."""
         if answer.status == 206:
             stated = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if stated is None or int(stated[1]) != self.size:
@@ -385,7 +382,6 @@ class _Download:
         self.file.seek(0, os.SEEK_END)
 
     def take(self, answer: HTTPResponse) -> str | None:
-        """Append what comes; why it ended too soon, None where it did not."""
         while True:
             left = self.wanted.size - self.size
             try:

@@ -217,7 +217,6 @@ class Replay:
         return content_index(self.dataset.input(index)) if by_values else index
 
     def _check_model(self) -> None:
-        """Refuse another model than the one that was certified."""
         here, stated = self.base.fingerprint(self.dataset.input_shape), self.statement.model
         if here != stated.get("sha256"):
             other = difference(stated.get("declared"), self.base.declared)
@@ -244,7 +243,6 @@ class Replay:
         return NOISES[noise.kind](noise.scales[0])
 
     def _check_settled(self, settled: CertifyPlan, plan: CertifyPlan) -> None:
-        """Refuse to compare votes that would be cast in another way."""
         stream = self.plan.fields.get("stream")
         for name, value in {"stream": settled.as_json().get("stream"), **asdict(settled.numerics)}.items():
             stated = stream if name == "stream" else getattr(plan.numerics, name)
@@ -368,7 +366,6 @@ def _compare(
     report: Report,
     stage: str = "",
 ) -> None:
-    """Report votes that are others when they are cast again."""
     for votes, cast in zip(stated, (answer.evidence.selection, answer.evidence.estimation)):
         if votes is None or not votes.n:
             continue

@@ -214,7 +214,6 @@ def group_by_seed(done: Sequence[tuple[Cell, Run]]) -> list[SeedGroup]:
 
 
 def _parts(method: str) -> tuple[str, str]:
-    """What a method starts from, and what is changed in it."""
     base, _, changes = (method, "", "") if method.endswith(SUFFIX) else method.partition(":")
     return base, changes
 

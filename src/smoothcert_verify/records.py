@@ -102,7 +102,6 @@ class Judge:
     def _pair(
         self, chosen: int, votes: Votes, noise: Noise, bound: str = "", alpha: Fraction | None = None
     ) -> Pair:
-        """The bounds for the true noise."""
         pair = bounds_of(bound or self.plan.bound, votes, chosen, alpha or self.plan.alpha)
         return pair.after_paying(self._distance(noise)) if votes.n else pair
 
@@ -170,7 +169,6 @@ class Judge:
     def _vote_problems(
         self, record: StatedRecord, selection: Votes, estimation: Votes, seed: int
     ) -> list[str]:
-        """Votes of other streams, of other classes, or in another number than the plan's."""
         kind, index = self.plan.kind.votes, selection.index if self.by_values else record.index
         return [
             *stream_problems(selection, "selection", index, seed, kind),
@@ -190,7 +188,6 @@ class Judge:
                 yield f"{name} {value}, where votes are for classes 0 to {self.classes - 1}"
 
     def _number_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
-        """Votes that the plan doesn't allow."""
         plan, n = self.plan, estimation.n
         if selection.n != plan.n0:
             yield f"{selection.n} selection votes, the plan states n0 = {plan.n0}"

@@ -218,7 +218,6 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
 def _check_total(
     directory: Path, plan: Plan, fields: dict[str, Any], records: list[StatedRecord], report: Report
 ) -> None:
-    """Whether a spread total adds up, and was spread by votes that certify nothing."""
     pilots = read_pilots(directory)
     votes: dict[int, int] = fields["votes"]
     spent = 0
@@ -257,7 +256,6 @@ def _same_total(rule: str, total: int) -> bool:
 
 
 def _read_allocation(directory: Path) -> dict[str, Any]:
-    """``allocation.json``; RunError where it can't be read."""
     path = directory / "allocation.json"
     try:
         fields = parse_json(read_file(path))
@@ -289,7 +287,6 @@ class _Checksums:
         self._broken = False
 
     def check(self, row: dict[str, Any], report: Report) -> None:
-        """Take in one row of the journal."""
         self._count += 1
         if self.totals is None:
             return

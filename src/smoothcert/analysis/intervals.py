@@ -310,7 +310,6 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
 
 
 def _check_can_speak(run: Run) -> None:
-    """Refuse a run from which nothing follows for inputs that weren't asked about."""
     evidence.check_complete(run)
     evidence.check_unseen(run)
     if run.stateful:

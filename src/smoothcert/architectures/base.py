@@ -57,7 +57,6 @@ _LISTINGS = {
 
 
 def _package_builder(package: str, name: str) -> Builder:
-    """The builder of one of the package's networks; imports the package and refuses names it doesn't know."""
     architecture = f"{package}:{name}"
     module = _imported(package, architecture)
     known = list(module.list_models() if package == "timm" else module.list_models(module=module))

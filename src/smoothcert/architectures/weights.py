@@ -185,7 +185,6 @@ def _check_agreement(source: Path, name: str, stated: object, asked: object) -> 
 
 
 def _check_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], what: str, remedy: str) -> None:
-    """Refuse weights whose names, shapes or types aren't the model's, naming the first few."""
     # PyTorch before 0.4.1 kept no batch counters; they only matter to training without momentum.
     missing = [n for n in expected if n not in given and not n.endswith("num_batches_tracked")]
     different = [

@@ -105,7 +105,6 @@ def make_app(words: Sequence[str] = (), page: ShortPage | None = None) -> App:
 
 
 def _text_of(command: Command, page: ShortPage | None) -> str:
-    """The command's docstring up to its parameters."""
     module, _, name = command.where.partition(":")
     target = getattr(import_module(f"smoothcert.cli.{module}"), name)
     function = target.default_command if isinstance(target, App) else target
@@ -154,7 +153,6 @@ def main(tokens: list[str] | None = None) -> None:
 
 
 def _run(given: Sequence[str], as_json: bool) -> int:
-    """Run a command; its exit code, with every error told."""
     from smoothcert.errors import SmoothcertError
     from smoothcert.platforms import check_platform
 

@@ -211,7 +211,6 @@ def _text(value: object) -> str | None:
 
 @contextmanager
 def _own_modules() -> Iterator[None]:
-    """The folder that the command runs in is searched for modules first."""
     sys.path.insert(0, folder := str(Path.cwd()))
     try:
         yield

@@ -142,7 +142,6 @@ def certify(
 
 
 def _tell_what_to_know(asked: Asked, voting: ModelClassifier | HoldingClassifier, out: Path) -> None:
-    """What the reader may not have meant, before votes are spent."""
     from smoothcert.smoothing.holding import HoldingClassifier
     from smoothcert.smoothing.procedures import expected_votes
 
@@ -186,7 +185,6 @@ def _tell_what_to_know(asked: Asked, voting: ModelClassifier | HoldingClassifier
 
 
 def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:
-    """Refuse, before any vote, what no memory takes, and one that isn't installed."""
     if hold is not None:
         raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
     if levelled:
@@ -202,7 +200,6 @@ def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: P
 
 
 def _forecast(asked: Asked, pilot_inputs: int, price_per_hour: float | None, output: OutputOptions) -> None:
-    """What the certification will cost, before any of it is run."""
     import time
 
     from smoothcert.evaluation.planning import bytes_on_disk, fixed_draws, paced, piloted, work_of

@@ -271,7 +271,6 @@ def _write_event(event: str, **fields: Any) -> None:
 
 
 def _tell(text: Text, event: str, message: str, **fields: Any) -> None:
-    """A text for people, or an event for machines."""
     if _log.json:
         _write_event(event, message=message, **fields)
     else:
@@ -325,7 +324,6 @@ class _Words(ProgressColumn):
         self._words = words
 
     def render(self, task: Task) -> Text:  # noqa: ARG002  (the bar asks every column about its task)
-        """The sentence as it is now."""
         return Text(self._words())
 
 

@@ -133,7 +133,6 @@ def fit_noise(
 
 
 def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan) -> Fit:
-    """One fit, its sub-epochs as they end, and its picture."""
     from smoothcert.analysis.plots.sigma import plot_noise
     from smoothcert.smoothing.fits.fit import FitProgress, SubEpoch
 
@@ -167,7 +166,6 @@ def _write_ladder(out: Path, fits: list[Fit]) -> None:
 
 
 def _fitted(out: Path, fits: list[Fit], after: str) -> Iterator[str | Table]:
-    """What each fit ended with, and the command to continue with."""
     split = split_of(fits[0])
     seen = " but not from the model's training" if split == "train split" else ""
     title = f"on inputs of the {split}, kept apart from the fit{seen}: at the start → fitted"

@@ -86,7 +86,6 @@ class LevelOptions:
         )
 
     def _chosen(self) -> tuple[Any, Sequence[float], float | None]:
-        """The chooser, the levels and the σ of its noise."""
         if self.chooser is None:
             raise InvalidValueError(
                 "--chooser is missing: what gives each point its σ? A directory that `smoothcert experimental levels` "
@@ -195,7 +194,6 @@ def fit_levels(
 
 
 def _worth(plan: LevelFitPlan, report: LevelReport, after: str) -> Iterator[str | Table]:
-    """What each level is worth and what the chooser makes of them."""
     title = f"estimated mean radius on {report.inputs} inputs kept apart from the fit"
     table = figure_table("σ", "mean radius", "chosen for", title=title)
     for sigma, radius, share in zip(plan.sigmas, report.fixed, report.shares):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def _options_of(kind: PlotKind) -> list[Knob]:
-    """The keywords of a plot that its file explains."""
     kinds, parameters = get_type_hints(kind.draw), inspect.signature(kind.draw).parameters
     return [
         Knob(name, kinds[name], dataclasses.MISSING if default is inspect.Parameter.empty else default, help)
@@ -118,14 +117,12 @@ def plot(
 
 
 def _called(thing: Any, label: str) -> Any:
-    """The same under another name."""
     if isinstance(thing, Run):
         return dataclasses.replace(thing, alias=label)
     return (shown_name(label), *thing[1:])
 
 
 def _read(path: Path, reads: str, name: str) -> list[Any]:
-    """What a kind of plot is drawn from, called ``name``; a ladder's says also the split that its figures are of."""
     from smoothcert.cli.fit import split_of
     from smoothcert.smoothing.fits.fit import front_points, read_fits
 

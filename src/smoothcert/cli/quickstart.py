@@ -84,7 +84,6 @@ def quickstart(
 
 
 def _next(out: Path, runs: list[Run]) -> list[str]:
-    """Commands to continue with."""
     model, other = out / f"model-sigma{_SIGMAS[0]}", out / "model-consistency"
     like = {"sigma": _SIGMAS[0], "epochs": _EPOCHS, "batch_size": 64, "lr": 0.05, "schedule": "cosine"}
     return [

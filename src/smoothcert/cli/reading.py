@@ -101,7 +101,6 @@ def read_runs(paths: Sequence[Path], names: Sequence[str] = ()) -> list[Run]:
 
 
 def _caveats(runs: Sequence[Run]) -> Iterator[str]:
-    """What figures of these runs don't say."""
     from smoothcert.analysis.seeds import coverage
 
     for run in runs:

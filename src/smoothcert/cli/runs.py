@@ -352,7 +352,6 @@ def export_log(
 
 
 def _log_format(given: LogFormat | None, out: Path | None) -> LogFormat:
-    """The format asked for, else the one that the file's name says; refused where they contradict each other."""
     suffix = "" if out is None else out.suffix.lower()
     named: LogFormat = "parquet" if suffix == ".parquet" else "tsv"
     if given is None:

@@ -215,7 +215,6 @@ def serve(
 
 
 def _check_model(model: str) -> None:
-    """Refuse a run of certificates in the model's place: what it names isn't opened unasked."""
     path = Path(model)
     if not path.is_dir() or not RunFiles(path).statement.exists():
         return

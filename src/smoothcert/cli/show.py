@@ -72,7 +72,6 @@ def show(
 
 
 def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | str:
-    """A sentence for each radius, all of them true together; or why there are none."""
     from smoothcert.analysis.intervals import statement
 
     try:

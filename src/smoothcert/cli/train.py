@@ -218,7 +218,6 @@ def _acr_check(every: int | None, inputs: int | None, votes: int | None) -> AcrC
 def _acr_told(
     out: Path, check: AcrCheck, validated: int, history: Sequence[EpochMetrics], made: Sequence[EpochMetrics]
 ) -> str | None:
-    """What of the ACRs the reader may not have meant: none measured, or in several ways; None where all is as asked."""
     measured = [one for one in history if one.acr is not None]
     if not made:
         asked = (check.counted(validated), check.votes)
@@ -247,7 +246,6 @@ def _rests_on(one: EpochMetrics) -> str:
 
 
 def _test_split(recipe: Recipe, data_dir: Path | None) -> Dataset | None:
-    """The split that training is reported on; None where the data set has none."""
     try:
         return datasets.load(recipe.dataset, "test", data_dir)
     except DataError:

@@ -44,7 +44,6 @@ class Dataset:
     """Of a table: the names of its columns, and the values that codes stand for."""
 
     def __repr__(self) -> str:
-        """Name and size."""
         shape = " × ".join(map(str, self.input_shape))
         return f"Dataset({self.name!r}, {len(self)} inputs of {shape}, {len(self.classes)} classes)"
 
@@ -182,7 +181,6 @@ class Dataset:
 
 
 def _multiples(values: NDArray[Any], levels: int) -> bool:
-    """Whether all values are multiples of 1/levels, to the precision of their own type."""
     from smoothcert.perturb.grid import same_to_precision
 
     steps = values.astype(np.float64) * levels

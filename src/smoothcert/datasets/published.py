@@ -64,7 +64,6 @@ class Publication:
 
 
 def _files(table: str) -> tuple[PublishedFile, ...]:
-    """Lines of name, size and SHA-256."""
     return tuple(
         PublishedFile(name, int(size), digest)
         for name, size, digest in map(str.split, table.split("\n")[1:-1])

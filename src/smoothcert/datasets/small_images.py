@@ -68,7 +68,6 @@ def load_fashion_mnist(split: str, root: Path | None) -> Dataset:
 
 
 def _load(name: str, classes: tuple[str, ...], split: str, places: Sequence[Path]) -> Dataset:
-    """One split of data set ``name`` from the first of ``places`` that holds both of its files."""
     names = [f"{_PREFIX[split]}-{part}-ubyte" for part in ("images-idx3", "labels-idx1")]
     for place in places:
         paths = [

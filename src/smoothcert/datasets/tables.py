@@ -402,7 +402,6 @@ def _typed(texts: Iterable[str], typed: str | None) -> list[Any]:
 
 
 def _encoded(cells: _Cells, columns: Columns, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """A column as numbers, or as codes of its categories."""
     texts = cells.of(name)
     if name in columns.categories:
         known = {_same_text(value): code for code, value in enumerate(columns.categories[name])}

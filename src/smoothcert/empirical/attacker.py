@@ -166,7 +166,6 @@ class _Attacker:
         )
 
     def attack(self, records: Sequence[Record], settled: Callable[[int], None]) -> Iterator[AttackedInput]:
-        """Attack a batch of inputs; answers come in their order."""
         breaks = self._judged(records, self._inputs(records), 0.0)
         settled(len(breaks) * len(self.radii))
         standing = [record for record in records if record.index not in breaks]
@@ -181,7 +180,6 @@ class _Attacker:
             yield AttackedInput(record, breaks.get(record.index))
 
     def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
-        """Those of the inputs that an adversary within ``radius`` breaks, by index."""
         x = self._inputs(records)
 
         def attacked(module: nn.Module, start: int) -> Tensor:

@@ -33,7 +33,6 @@ NEED_GRADIENTS = frozenset({"ddn", "pgd"})
 def _by_gradient(
     module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: AttackLimits
 ) -> list[Tensor]:
-    """Projected gradient ascent within the radius."""
     from smoothcert.attacks import pgd
 
     return [pgd(module, x, y, noise, **limits)]

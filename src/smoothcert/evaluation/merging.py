@@ -36,7 +36,6 @@ def merge(paths: Sequence[Path], out: Path, on_read: Callable[[], None] = lambda
 
 
 def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
-    """The shards in their order; RunError where there is no one of a number, or more than one, or only a part."""
     if not runs:
         raise InvalidValueError("merge needs the directories of all shards of a run, got none")
     found: dict[int, Run] = {}

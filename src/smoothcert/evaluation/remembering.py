@@ -210,7 +210,6 @@ class _Offers:
         return CertifyPlan.from_statement(self.run.manifest.plan, self.run.path)
 
     def of(self, record: Record) -> _Kept:
-        """The certificate of one input."""
         if record.abstained or record.radius <= 0:
             return _Kept(ABSTAIN, None, record.sigma)
         x = self.dataset.input(record.index).astype(np.float64)
@@ -230,7 +229,6 @@ class _Offers:
         return _Kept(record.predicted, region, record.sigma, shift)
 
     def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:
-        """The point that a record's votes are about."""
         if self.run.manifest.plan.stream is None:
             return x
         noise = with_sigma(real_noise(self.plan.noise, "a region memory"), record.sigma)

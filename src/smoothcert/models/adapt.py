@@ -214,7 +214,6 @@ def adapt(
 
 
 def _refuse(name: str, reason: str, **given: object) -> None:
-    """Refuse what would be ignored."""
     for option, value in given.items():
         if value is not None:
             raise InvalidValueError(f"{option}={value!r} has no meaning for {name}: {reason}; leave it out")

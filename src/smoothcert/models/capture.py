@@ -222,7 +222,6 @@ class _OtherThreads(io.TextIOBase):
 
 
 def _graphs(module: nn.Module) -> Iterator[fx.GraphModule]:
-    """The graph and those inside of it: branches, loops, parts in another mode."""
     return (part for part in module.modules() if isinstance(part, fx.GraphModule))
 
 

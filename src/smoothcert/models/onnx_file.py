@@ -204,7 +204,6 @@ def run_session(
 
 
 def _smoothed_input(session: Any, name: str, constants: Mapping[str, object]) -> tuple[Any, list[Any]]:
-    """The one input that isn't given as a constant, and the others."""
     inputs = session.get_inputs()
     names = [str(one.name) for one in inputs]
     for unknown in constants.keys() - set(names):
@@ -252,7 +251,6 @@ def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple
 
 
 def _scores_output(session: Any, name: str, wanted: str | None) -> str:
-    """The output that votes: the one asked for, or the only one that could."""
     found = session.get_outputs()
     if wanted is not None:
         one = next((output for output in found if output.name == wanted), None)

@@ -99,7 +99,6 @@ def _read_beside(path: Path, location: str) -> bytes:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """Every tensor of a model, wherever it is: initializers, attributes, subgraphs, functions."""
     import onnx
 
     for field, value in message.ListFields():

@@ -360,7 +360,6 @@ def largest_radius(noise: Perturbation, bound: Bound, n: int, alpha: float) -> f
 
 @lru_cache(maxsize=256)
 def _error(noise: Noise, grid: Grid, dimension: int) -> float:
-    """See :meth:`Noise.error`, which every prediction asks for."""
     scales = noise.scales()
     ratios, which = steps_to_a_sigma(scales, steps_per_unit(scales, grid))
     cells = [2 * math.ceil(noise.reach * ratio) + 3 for ratio in ratios]

@@ -135,7 +135,6 @@ class Columns:
 
     @cached_property
     def _dtypes(self) -> dict[str, Any]:
-        """Pandas' types of the columns that hold texts."""
         import pandas
 
         return {
@@ -191,7 +190,6 @@ class Columns:
 def _places(
     categorical: Sequence[str | int] | None, names: Sequence[str], numbers: Sequence[bool]
 ) -> list[int]:
-    """The places of the categorical columns."""
     if categorical is None:
         return [place for place, number in enumerate(numbers) if not number]
     found = []
@@ -241,7 +239,6 @@ def _key(value: Any) -> tuple[str, Any]:
 
 
 def _missing(value: Any) -> bool:
-    """None, NaN, and pandas' own."""
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")

@@ -56,7 +56,6 @@ class DiagonalNoise(Noise):
         return type(other) is type(self) and np.array_equal(self.sigmas, other.sigmas)
 
     def __repr__(self) -> str:
-        """How many scales, and between which."""
         between = f"{self.smallest_sigma:.4g} to {self.largest_sigma:.4g}"
         return f"{type(self).__name__}({self.sigmas.size} scales from {between})"
 

@@ -42,12 +42,10 @@ class _Normal(Noise):
 
     @staticmethod
     def fill(out: torch.Tensor, generator: torch.Generator) -> None:
-        """PyTorch's normal numbers."""
         out.normal_(generator=generator)
 
     @staticmethod
     def sample(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """NumPy's normal numbers."""
         return generator.normal(0.0, 1.0, shape)
 
 

@@ -42,12 +42,10 @@ class _Flat(Noise):
 
     @staticmethod
     def fill(out: torch.Tensor, generator: torch.Generator) -> None:
-        """PyTorch's uniform numbers."""
         out.uniform_(-math.sqrt(3.0), math.sqrt(3.0), generator=generator)
 
     @staticmethod
     def sample(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """NumPy's uniform numbers."""
         return generator.uniform(-math.sqrt(3.0), math.sqrt(3.0), shape)
 
 

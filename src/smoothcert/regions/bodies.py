@@ -182,7 +182,6 @@ class _Ball(GaugeBody):
 
     @property
     def axes(self) -> geometry.Point:
-        """The radius for each coordinate."""
         return np.broadcast_to(np.float64(self.radius), self.center.size)
 
     @property
@@ -192,7 +191,6 @@ class _Ball(GaugeBody):
 
     @property
     def inscribed_radius(self) -> float:
-        """The radius."""
         return self.radius
 
     def scaled(self, factor: float, center: ArrayLike | None = None) -> Self | None:
@@ -257,7 +255,6 @@ class _Stretched(GaugeBody):
 
     @property
     def axes(self) -> geometry.Point:
-        """The semi-axes, flat."""
         return self.semi_axes.ravel()
 
     def _gauge(self, point: ArrayLike) -> tuple[float, float]:

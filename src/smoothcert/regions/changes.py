@@ -103,7 +103,6 @@ class ChangeRegion:
                 }
 
     def __repr__(self) -> str:
-        """Its table, rounded down."""
         if self.scales is None:
             return f"ChangeRegion(up to {self.most_changes} of {self.center.size} values)"
         told = ", ".join(f"{changes}: {_cut(rho)}" for changes, rho in enumerate(self.table))

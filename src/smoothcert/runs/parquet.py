@@ -203,7 +203,6 @@ def _row(record: Record) -> dict[str, object]:
 
 
 def _records(table: Any, path: Path) -> Records:
-    """The rows of a table; an error of any kind where they aren't records."""
     columns = {name: _values(table.column(name), name in _TEXTS) for name in table.column_names}
     for name in _TALLIES:
         stated = zip(*(columns[f"{name}_{field}"] for field in _TALLY_FIELDS))

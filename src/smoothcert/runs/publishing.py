@@ -343,7 +343,6 @@ def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
 
 
 def _read_list(store: ObjectStore) -> dict[str, StoredFile] | None:
-    """What was published, by name; None where nothing was, or not to its end."""
     content = io.BytesIO()
     if store.copy(RunFiles.published.name, content, MOST_TEXT) is None:
         return None

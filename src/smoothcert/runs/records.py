@@ -123,7 +123,6 @@ def results_digest(records: Iterable[Record]) -> str:
 
 
 def _digested(record: Record, selection: str, estimation: str) -> bytes:
-    """What a digest takes of a record, whose tallies are given as JSON: a list of its fields."""
     stated = [record.index, record.label, record.predicted, record.radius.hex(), record.sigma.hex()]
     after: list[object] = [record.base]
     # Only where they are stated: digests of plain runs stay what they were.
@@ -232,7 +231,6 @@ class Records:
         return (self[place] for place in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Whether the rows are the same, as a tuple or list of records may be."""
         if not isinstance(other, Records | Sequence):
             return NotImplemented
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
@@ -348,7 +346,6 @@ class VoteColumns:
         return votes
 
     def _fill(self, records: Records, places: Ints, table: Floats) -> None:
-        """Fill in the inputs at ``places``, whose scores are the rows of ``table``."""
         rows, width = np.arange(len(places)), table.shape[1]
         label = records.label[places]
         chosen = records.predicted[places].copy()
@@ -371,7 +368,6 @@ class VoteColumns:
 
 
 def _scores(records: Records, place: int) -> tuple[int, Sequence[float]]:
-    """The number of votes, and each class's: counts, or sums of probabilities."""
     kept = records.estimation[place]
     counts: Sequence[int]
     sums: Sequence[int] | None

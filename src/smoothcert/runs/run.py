@@ -49,7 +49,6 @@ class Run:
         object.__setattr__(self, "records", Records.of(self.records))
 
     def __repr__(self) -> str:
-        """Where it is, what it is, and how much of it is done."""
         held = self.shortfall or f"{len(self.records)} inputs"
         return f"Run({str(self.path)!r}, {self.manifest.kind}, {self.manifest.model.name}, {held})"
 
@@ -247,7 +246,6 @@ def _write_whole(
 
 
 def _check_own(path: Path, content: bytes) -> None:
-    """Refuse to write over a file that is there with other contents."""
     if path.is_symlink() or path.exists():
         try:
             same = read_file(path, len(content), links=False) == content
@@ -258,7 +256,6 @@ def _check_own(path: Path, content: bytes) -> None:
 
 
 def _settled(path: Path, manifest: Manifest) -> Manifest:
-    """The statement of the run: written where there is none; one that is there must be the same."""
     if RunFiles(path).statement.exists():
         stated = Manifest.load(path)
         differences = stated.differences(manifest)
@@ -345,7 +342,6 @@ def _only_writer(path: Path) -> Iterator[int]:
 
 
 def _held_in_words(held: Sequence[int]) -> str:
-    """Which coordinates are held; of many the first, and a checksum that tells other sets apart."""
     shown = ", ".join(map(str, held[:_HELD_SHOWN]))
     if len(held) > _HELD_SHOWN:
         shown += f", … {len(held)} in all, {checksum(list(held))[:6]}"

@@ -188,7 +188,6 @@ class Prediction:
     """The plan's seed, where its stages have seeds of their own."""
 
     def __repr__(self) -> str:
-        """A line: the answer, and to which input."""
         return f"Prediction({_where(self)}, {_class_of(self)}, p_value={self.p_value:.3g})"
 
     @property
@@ -288,7 +287,6 @@ class Answers(list[Answer]):
         return Path(path)
 
     def __repr__(self) -> str:
-        """A line for each answer; of many the first and the last."""
         shown = [repr(answer) for answer in list(self)]
         if len(shown) > 2 * _SHOWN:
             shown = [*shown[:_SHOWN], f"… {len(shown) - 2 * _SHOWN} more …", *shown[-_SHOWN:]]

@@ -165,7 +165,6 @@ class HoldingClassifier(ArrayInterface):
         self._finer: SmoothedClassifier | None = None
 
     def __repr__(self) -> str:
-        """The classifier, and what is held as it was given."""
         return f"{self.classifier!r}.holding({shorten(str(self._held), 60, placeholder=' …')})"
 
     @property
@@ -261,7 +260,6 @@ class HoldingClassifier(ArrayInterface):
         return _Subject(model.voter(number, row, plan.noise, held), free, part, plan)
 
     def _row(self, number: int, x: NDArray[Any]) -> tuple[NDArray[Any], HeldPart]:
-        """An input as the model gets it, with places of values where columns aren't numbers; and what is held."""
         mask = self.mask(x.shape)
         row = np.array(checked_input(number, x, mask.shape))
         told = np.array(row[mask])
@@ -276,7 +274,6 @@ class HoldingClassifier(ArrayInterface):
         return row, HeldPart(mask, told)
 
     def _voting(self, row: NDArray[Any], held: NDArray[np.bool_]) -> SmoothedClassifier:
-        """The classifier in the type that has every value that is held, unless the plan states one."""
         smoothed = self.classifier
         if smoothed.plan.numerics.dtype != AUTO_DTYPE or exact_in(row[held], np.float32).all():
             return smoothed

@@ -143,7 +143,6 @@ def _table_of_numbers(table: Any) -> NDArray[Any]:
 
 
 def _columns_of_text(table: Any) -> list[str]:
-    """The columns of a table that don't hold numbers, by name."""
     kinds = getattr(table, "dtypes", None)
     if kinds is None or not hasattr(kinds, "items"):
         return []

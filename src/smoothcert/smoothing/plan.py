@@ -105,7 +105,6 @@ class CertifyPlan:
             self._check_levels(self.sigma_levels)
 
     def __repr__(self) -> str:
-        """Noise, bound, votes and level, and whatever else isn't as by default."""
         first = f"{self.noise!r}, bound={self.bound!r}, n0={self.n0}, n={self.n}, alpha={self.alpha:g}"
         others = ((each, getattr(self, each.name)) for each in fields(self)[5:])
         told = [f"{each.name}={v!r}" for each, v in others if v not in (each.default, Numerics())]

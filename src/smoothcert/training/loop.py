@@ -225,7 +225,6 @@ class _Trainer:
         draws: dict[int, _Draws],
         losses: steps.Losses,
     ) -> None:
-        """One step of the optimizer, with the losses of this process's inputs noted."""
         self._optimizer.zero_grad(set_to_none=True)
         for shard in shards:
             streams = draws[shard.number]

@@ -42,7 +42,6 @@ class TensorBoard:
         self._writer: SummaryWriter | None = None
 
     def __call__(self, metrics: EpochMetrics) -> None:
-        """Write one epoch; it is on disk when this returns."""
         self._writer = self._writer or self._make_writer()  # type: ignore[no-untyped-call]
         for name in ("loss", "accuracy", "learning_rate", "seconds", "acr"):
             if (value := getattr(metrics, name)) is not None:
@@ -195,7 +194,6 @@ def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
 
 
 def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelSpec, str | None]:
-    """The model to train, its spec, and a hash of its weights where they come from another run."""
     if recipe.start is None:
         architecture = recipe.architecture or default_architecture(dataset.input_shape)
         statistics = normalisation_for(dataset.name, dataset.input_shape[0]) if recipe.normalise else None

@@ -347,7 +347,6 @@ def _drawn(shape: tuple[int, ...], index: int, noise: str) -> NDArray[np.float64
 
 
 def _shrunk(picture: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Averages of square blocks, so many that the longest side fits."""
     block = -(-max(picture.shape[:2]) // _LARGEST_SIDE)
     if block == 1:
         return picture

@@ -306,12 +306,10 @@ def certify_command(run: Run) -> str | None:
 
 
 def _option(name: str, *values: object) -> list[str]:
-    """The words of an option; none where its value isn't known."""
     return [] if values == (None,) else [option(name), *map(str, values)]
 
 
 def _origin_words(origin: OriginStatement) -> list[str]:
-    """Where model and data are, and what was declared of the model."""
     words = []
     for field in _ORIGIN_OPTIONS:
         given = origin.value(field)
@@ -323,7 +321,6 @@ def _origin_words(origin: OriginStatement) -> list[str]:
 
 
 def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
-    """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
     name = str(plan.noise)
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind

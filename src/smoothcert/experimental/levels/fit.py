@@ -374,7 +374,6 @@ def fit_levels_into(
 
 
 def _finished(out: Path) -> LevelReport | None:
-    """The report of a chooser that is there and intact."""
     try:
         load_model(out)
         fields = read_chooser_fields(out)

@@ -214,7 +214,6 @@ def _route(
 
 
 def _spread(dataset: Dataset, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Each coordinate's standard deviation over the inputs fitted on, read in parts."""
     total = np.zeros(dataset.input_shape)
     squares = np.zeros(dataset.input_shape)
     middle = dataset.inputs(indices[:1]).astype(np.float64)[0]  # near the mean: squares don't cancel

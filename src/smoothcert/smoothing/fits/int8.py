@@ -245,7 +245,6 @@ def _both_votes(
 def _compared(
     before: NDArray[np.int64], after: NDArray[np.int64], labels: NDArray[np.integer] | None, sigma: float
 ) -> dict[str, Any]:
-    """Agreement and average certified radius, with t-intervals over inputs."""
     if labels is None:
         labels = np.array([np.bincount(row).argmax() for row in before])
     right = np.stack([(votes == labels[:, None]).sum(axis=1) for votes in (before, after)], axis=1)
@@ -264,7 +263,6 @@ def _compared(
 
 
 def _interval(values: NDArray[np.float64]) -> dict[str, float]:
-    """The mean with its 95 % t-interval."""
     from scipy.special import stdtrit
 
     mean, count = float(values.mean()), len(values)

@@ -287,6 +287,5 @@ class VoteRoute(Route):
                 yield theta
 
     def _objective(self, theta: Tensor, gaps: NDArray[np.float64]) -> float:
-        """The mean of O_CA over the inputs whose gaps these are."""
         gap = float(np.exp(np.log(gaps).mean()))
         return certified_area(self._scales.sigmas([theta]), gap, self._plan.noise)

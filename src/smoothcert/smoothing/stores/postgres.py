@@ -180,7 +180,6 @@ class PostgresStore(Store):
             return cursor.fetchall() if cursor.description else []
 
     def _line(self, error: Exception) -> str:
-        """The first line of an error, without credentials."""
         line = str(error).strip().partition("\n")[0]
         for secret in self._secrets:
             line = line.replace(secret, "…")
@@ -188,7 +187,6 @@ class PostgresStore(Store):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Translate the driver's errors for the operator."""
         errors = self._driver.errors
         try:
             yield
@@ -232,7 +230,6 @@ def _value(connection: psycopg.Connection[Any], query: str, *parameters: object)
 
 
 def _checked(conninfo: str) -> str:
-    """Refuse what libpq can't parse without repeating it: its own message may quote a part of the password."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

@@ -234,7 +234,6 @@ class SqliteStore(Store):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Translate SQLite's errors for the operator."""
         try:
             yield
         except SQLITE_ERRORS as error:
