@@ -17,7 +17,7 @@ import pytest
 from cyclopts import App
 
 from smoothcert.cli import make_app, parsed
-from smoothcert.plugins import PluginError, load_plugins
+from smoothcert.extras import PluginError, load_plugins
 from smoothcert.sweeps import plan_cells
 from smoothcert.training.recipe import find_recipe, markdown_rows
 
@@ -240,7 +240,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path, monkeypatch, content)
         plugin.write_text(content)
     monkeypatch.setenv("SMOOTHCERT_PLUGINS", str(plugin))
     monkeypatch.setitem(sys.modules, "broken", None)  # what loading puts there is taken away
-    monkeypatch.setattr("smoothcert.plugins._loaded", False)
+    monkeypatch.setattr("smoothcert.extras._loaded", False)
     named = "nowhere_to_be_found" if content else "SMOOTHCERT_PLUGINS"
     with pytest.raises(PluginError, match=named) as caught:
         load_plugins()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.platforms import lock
+from smoothcert.files import lock
 
 WITHOUT = "import sys; sys.modules['fcntl'] = None\n"
 COMMANDS = """

@@ -34,9 +34,9 @@ LAYERS = [
     {"bounds", "regions"},
     {"tally"},
     {"knobs", "threads"},
-    {"npy", "hints", "client"},
-    {"registry", "rounding", "files", "databases", "plain_text", "extras"},
-    {"plugins", "platforms"},
+    {"npy", "client"},
+    {"registry", "rounding", "databases"},
+    {"files", "plain_text", "extras"},
     {"errors"},
 ]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}

@@ -24,8 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from smoothcert.datasets.published import Publication, PublishedFile, candidate_places
 from smoothcert.errors import DataError, InvalidValueError, OutputError
-from smoothcert.files import open_own, opened_file, read_file, read_lines, write_atomically
-from smoothcert.platforms import lock
+from smoothcert.files import lock, open_own, opened_file, read_file, read_lines, write_atomically
 
 SUMS = "SHA256SUMS"
 """Beside files that came out of an archive: their hashes, as ``sha256sum -c`` takes them."""

@@ -13,8 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from smoothcert.errors import DataError, OutputError
-from smoothcert.platforms import check_platform
+from smoothcert.errors import DataError, OutputError, PlatformError
 
 ALWAYS_ADMITTED = 2**28
 MOST_EXPANSION = 200
@@ -241,3 +240,20 @@ def is_sealed(fields: Any) -> bool:
 def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
     """Replace the file by one object with its checksum, in one step: it is there whole or not at all."""
     write_atomically(path, (json.dumps(sealed(fields), indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def check_platform() -> None:
+    """Refuse an operating system without POSIX file locks, before anything is written without them."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        raise PlatformError from None
+
+
+def lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
+    """Lock an open file until it is closed or the process ends; OSError where another holds it and we don't wait."""
+    check_platform()
+    import fcntl
+
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from typing import Generic, ParamSpec, TypeVar
 
 from smoothcert.errors import InvalidValueError, UnknownOptionError
-from smoothcert.plugins import load_plugins
+from smoothcert.extras import load_plugins
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -78,7 +78,7 @@ class Registry(Generic[T]):
     """A read-mostly map from names to members of one kind.
 
     ``package`` is the folder whose files register the members. They are imported when a member is first asked for, so
-    that no list of files has to be kept, and an unused file costs nothing. So are plugins (:mod:`smoothcert.plugins`).
+    that no list of files has to be kept, and an unused file costs nothing. So are plugins (:mod:`smoothcert.extras`).
     """
 
     def __init__(self, kind: str, package: str | None = None) -> None:

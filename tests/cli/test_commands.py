@@ -17,14 +17,12 @@ from cyclopts import App, ArgumentOrderError, UnusedCliTokensError
 
 from smoothcert.cli import main, make_app, parsed
 from smoothcert.cli.attack import AttackOptions
-from smoothcert.cli.commands import COMMANDS, GROUPS, path_of
+from smoothcert.cli.commands import COMMANDS, GROUPS, joined, path_of
 from smoothcert.cli.fit import FitOptions
 from smoothcert.cli.levels import LevelFitOptions
 from smoothcert.cli.plan_options import given, without_none
-from smoothcert.cli.spellings import joined
 from smoothcert.cli.train import train
-from smoothcert.empirical.results import AttackPlan
-from smoothcert.empirical.strategies import ATTACKS
+from smoothcert.empirical.results import ATTACKS, AttackPlan
 from smoothcert.experimental.levels.choosers import LevelFitPlan
 from smoothcert.smoothing.fits.plan import FitPlan
 from tests.guarantees.hostile import toy_run

@@ -13,7 +13,7 @@ from smoothcert import datasets
 from smoothcert.cli import main
 from smoothcert.datasets.published import CIFAR10, MNIST, PUBLICATIONS, PublishedFile
 from smoothcert.errors import DataError
-from smoothcert.hints import command
+from smoothcert.plain_text import command
 from tests.datasets.files import write_cifar_binary, write_mnist
 from tests.downloads.server import Site, serving
 from tests.downloads.test_downloads import packed

@@ -12,7 +12,7 @@ from smoothcert.cli.levels import _worth
 from smoothcert.cli.options import OutputOptions
 from smoothcert.experimental.levels.choosers import LevelFitPlan, read_chooser_statement
 from smoothcert.experimental.levels.fit import LevelReport
-from smoothcert.hints import command
+from smoothcert.plain_text import command
 from smoothcert.runs.run import read_run
 
 from .output import names, refusal

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from smoothcert.cli import COMMANDS, main, quickstart
-from smoothcert.hints import beside, certify_trained, command, typed, usage
+from smoothcert.plain_text import beside, certify_trained, command, typed, usage
 from tests.datasets.files import write_mnist
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "smoothcert"

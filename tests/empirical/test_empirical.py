@@ -17,8 +17,7 @@ from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.attacker import attack_run, strongest_rival
-from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport
-from smoothcert.empirical.strategies import ATTACKS
+from smoothcert.empirical.results import ATTACKS, AttackedInput, AttackPlan, AttackProgress, AttackReport
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation.certification import certify_dataset
 from smoothcert.models.adapt import adapt

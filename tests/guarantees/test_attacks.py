@@ -13,8 +13,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.empirical.attacker import attack_run, strongest_rival
-from smoothcert.empirical.results import AttackPlan
-from smoothcert.empirical.strategies import ATTACKS
+from smoothcert.empirical.results import ATTACKS, AttackPlan
 from tests.empirical.test_empirical import SIGMA, at_distances, certified, half_space
 
 DISTANCES = [0.3, 0.5, 0.7, 0.9]

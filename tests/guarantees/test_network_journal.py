@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert import databases, platforms
+from smoothcert import databases
 from smoothcert.errors import RunError
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.run import open_run, read_run
@@ -156,7 +156,7 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(tmp_path, monkeypa
     def no_locks(*_: object, **__: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(platforms, "lock", no_locks)
+    monkeypatch.setattr("smoothcert.files.lock", no_locks)
     with pytest.raises(RunError, match=re.escape(os.strerror(errno.ENOLCK))), open_run(run, manifest_of(run)):
         pass
 

@@ -17,10 +17,10 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError
 from smoothcert.objectives import Objective
 from smoothcert.objectives.macer import Macer
 from smoothcert.runs.side_files import read_epochs
-from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.loop import VALIDATION_INPUTS, TrainingDivergedError, train
 from smoothcert.training.plan import Ramp, TrainPlan
 from smoothcert.training.runs import load_state, save_state, train_into
+from smoothcert.training.steps import AcrCheck
 from tests.training.toys import (
     CLASSES,
     Diverging,

@@ -12,7 +12,7 @@ from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, OutputError, RunError
 from smoothcert.objectives.gaussian import GaussianAugmentation
 from smoothcert.objectives.macer import Macer
-from smoothcert.runs import checkpoints
+from smoothcert.runs import layout
 from smoothcert.runs.manifest import Manifest
 from smoothcert.training.loop import TrainingDivergedError
 from smoothcert.training.plan import Ramp
@@ -212,7 +212,7 @@ def test_only_the_first_inputs_are_trained_on(tmp_path):
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch):
     train_into(tmp_path / "straight", recipe(epochs=3), halves())
-    write, written = checkpoints.write_atomically, []
+    write, written = layout.write_atomically, []
 
     def fills_up(path, content):
         if len(written) == 1:
@@ -221,7 +221,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, mon
         write(path, content)
 
     with monkeypatch.context() as disk:
-        disk.setattr(checkpoints, "write_atomically", fills_up)
+        disk.setattr(layout, "write_atomically", fills_up)
         with pytest.raises(OutputError, match="ENOSPC"):
             train_into(tmp_path / "run", recipe(epochs=3), halves())
     assert len(load_state(tmp_path / "run").history) == 1

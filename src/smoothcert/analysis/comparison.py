@@ -17,9 +17,8 @@ from smoothcert.analysis import evidence, intervals
 from smoothcert.analysis.facts import spreads_a_total
 from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
-from smoothcert.hints import command
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
-from smoothcert.plain_text import norm_name, shown_name
+from smoothcert.plain_text import command, norm_name, shown_name
 from smoothcert.rounding import down
 from smoothcert.runs.run import Run
 from smoothcert.runs.statement import PlanStatement, Stated

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from smoothcert.cli.help_pages import ShortPage
 
 import smoothcert
-from smoothcert.cli.commands import COMMANDS, FAMILIES, GROUPS, HELP_ALL, Command, Exit, path_of
+from smoothcert.cli.commands import (
+    COMMANDS,
+    FAMILIES,
+    GROUPS,
+    HELP_ALL,
+    Command,
+    Exit,
+    joined,
+    path_of,
+    renamed,
+)
 from smoothcert.cli.console import (
     end_event,
     give_up_output,
@@ -28,7 +38,6 @@ from smoothcert.cli.console import (
     stderr,
     warn,
 )
-from smoothcert.cli.spellings import joined, renamed
 
 _HELP = """Certified robustness by randomized smoothing.
 
@@ -154,7 +163,7 @@ def main(tokens: list[str] | None = None) -> None:
 
 def _run(given: Sequence[str], as_json: bool) -> int:
     from smoothcert.errors import SmoothcertError
-    from smoothcert.platforms import check_platform
+    from smoothcert.files import check_platform
 
     words, changes = parsed(given)
     path = path_of(words)

@@ -21,10 +21,10 @@ from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.extras import require
-from smoothcert.hints import option as spelled
 from smoothcert.npy import opened_npz
 from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, PERTURBATIONS
 from smoothcert.perturb.diagonal import DiagonalNoise, diagonal_noise, load_sigmas
+from smoothcert.plain_text import option as spelled
 from smoothcert.registry import unknown_name
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import Run, suggested_options

@@ -19,7 +19,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackPlan, LinePlan
 from smoothcert.errors import InvalidValueError, ModelError, RunError
 from smoothcert.files import write_atomically
-from smoothcert.hints import command
+from smoothcert.plain_text import command
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.run import Run, open_inputs_of, read_run
 from smoothcert.runs.statement import Choice, PlanStatement

@@ -20,7 +20,7 @@ from smoothcert.cli.options import OutputOptions
 from smoothcert.cli.progress import Meter
 from smoothcert.datasets.published import DATA_VARIABLE, PUBLICATIONS
 from smoothcert.errors import InvalidValueError
-from smoothcert.hints import command, option
+from smoothcert.plain_text import command, option
 from smoothcert.registry import check_name, unknown_name
 from smoothcert.training.recipe import Method, Recipe, descriptions, markdown_rows, shipped_recipes
 

@@ -17,9 +17,8 @@ from smoothcert.cli.console import View, emit, note, progress_bar, warn
 from smoothcert.cli.options import Held, ModelName, ModelOptions, OutputOptions, held_back
 from smoothcert.cli.progress import clock
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
-from smoothcert.hints import beside, command
 from smoothcert.perturb.base import NOISES, PERTURBATIONS
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import beside, command, norm_name
 from smoothcert.runs.side_files import read_searches, searches_in_words
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.smoothing.plan import CertifyPlan, former_default

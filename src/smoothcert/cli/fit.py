@@ -19,7 +19,7 @@ from smoothcert.cli.console import View, emit, figure_table, note, progress_bar
 from smoothcert.cli.options import ModelName, ModelOptions, OutputOptions, Sigma, TrainingDataOptions
 from smoothcert.cli.plan_options import DeviceOptions, execution_of, fields_of, given, option, options
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.hints import beside, command, typed
+from smoothcert.plain_text import beside, command, typed
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.run import read_run
 from smoothcert.smoothing.fits.features import (

@@ -17,8 +17,8 @@ from smoothcert.cli.plan_options import DeviceOptions, execution_of, fields_of, 
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import InvalidValueError
 from smoothcert.experimental.levels.choosers import LevelFitPlan, chooser_named, read_chooser_statement
-from smoothcert.hints import beside, command, typed
 from smoothcert.perturb.base import NOISES
+from smoothcert.plain_text import beside, command, typed
 
 if TYPE_CHECKING:
     from smoothcert.experimental.levels.fit import LevelReport

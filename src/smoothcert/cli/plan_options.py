@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from smoothcert.engine.execution import Execution
-from smoothcert.hints import option as spelled
 from smoothcert.knobs import Knob, knobs_of, written
 from smoothcert.models.numerics import Dtype, Generator, Numerics, Route
+from smoothcert.plain_text import option as spelled
 from smoothcert.registry import Registry
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.search.base import SEARCHES, SigmaSearch, parse_search

@@ -17,10 +17,9 @@ from smoothcert.cli.console import View, emit, note, progress_bar
 from smoothcert.cli.options import Names, OutputOptions
 from smoothcert.cli.plan_options import given, merged, option, options, sentence
 from smoothcert.errors import InvalidValueError
-from smoothcert.hints import usage
 from smoothcert.knobs import Knob
 from smoothcert.perturb.diagonal import load_sigmas
-from smoothcert.plain_text import shown_name
+from smoothcert.plain_text import shown_name, usage
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import Run, read_run, unique_names
 from smoothcert.runs.side_files import read_epochs, trained_on

@@ -11,7 +11,7 @@ from smoothcert.architectures.base import WEIGHTS_NAME
 from smoothcert.cli.certification import certify_with_bar
 from smoothcert.cli.console import note, progress_bar
 from smoothcert.cli.options import OutputOptions
-from smoothcert.hints import command, usage
+from smoothcert.plain_text import command, usage
 from smoothcert.runs.run import Run
 from smoothcert.runs.statement import Choice
 from smoothcert.training.plan import TrainPlan

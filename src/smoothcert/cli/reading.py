@@ -16,8 +16,7 @@ from smoothcert.cli.arguments import RunPath, chosen_beforehand
 from smoothcert.cli.console import View, emit, figure_table, note, progress_bar
 from smoothcert.cli.options import Names, OriginOptions, OutputOptions
 from smoothcert.errors import InvalidValueError
-from smoothcert.hints import usage
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import norm_name, usage
 from smoothcert.runs.run import Run, read_run, unique_names
 
 if TYPE_CHECKING:

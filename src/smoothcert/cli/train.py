@@ -18,17 +18,17 @@ from smoothcert.cli.plan_options import OptionField, given, listed, merged, opti
 from smoothcert.datasets import DATASETS
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError
-from smoothcert.hints import certify_trained
 from smoothcert.knobs import knobs_of
 from smoothcert.models.numerics import check_device
 from smoothcert.objectives import OBJECTIVES
+from smoothcert.plain_text import certify_trained
 from smoothcert.runs.side_files import EpochMetrics
 from smoothcert.training.plan import TrainPlan, without_effect
 from smoothcert.training.recipe import Recipe, find_recipe, make_recipe
 
 if TYPE_CHECKING:
-    from smoothcert.training.acr_check import AcrCheck
     from smoothcert.training.runs import EpochListener
+    from smoothcert.training.steps import AcrCheck
 
 _PLAN = Group("Plan (overrides the recipe)", sort_key=2)
 _KNOBS = Group("Options of the objective (default of each that has it)", sort_key=3)
@@ -202,7 +202,7 @@ def train(
 
 def _acr_check(every: int | None, inputs: int | None, votes: int | None) -> AcrCheck | None:
     """What --acr-every asks for; options that say more about it are refused without it."""
-    from smoothcert.training.acr_check import AcrCheck
+    from smoothcert.training.steps import AcrCheck
 
     more = {name: value for name, value in (("inputs", inputs), ("votes", votes)) if value is not None}
     if every is not None:

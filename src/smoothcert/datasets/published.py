@@ -14,7 +14,7 @@ from pathlib import Path
 
 from smoothcert.errors import DataError
 from smoothcert.files import read_file
-from smoothcert.hints import command
+from smoothcert.plain_text import command
 
 DEBIAN_PLACE = Path("/usr/share/datasets/fashion-mnist")
 """Where the Debian and Ubuntu package dataset-fashion-mnist puts its files."""

@@ -15,8 +15,17 @@ from torch import Tensor, nn
 from smoothcert.attacks import AttackLimits, norms
 from smoothcert.bounds.fixed import top_two_p_value
 from smoothcert.datasets.base import Dataset
-from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
-from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, margins
+from smoothcert.empirical.results import (
+    ATTACKS,
+    BY_VOTES,
+    NEED_GRADIENTS,
+    AttackedInput,
+    AttackPlan,
+    AttackProgress,
+    AttackReport,
+    Break,
+    margins,
+)
 from smoothcert.engine.engine import Engine
 from smoothcert.engine.execution import Execution
 from smoothcert.engine.passes import NoisyModel

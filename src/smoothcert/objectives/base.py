@@ -176,6 +176,7 @@ class SmoothingLoss:
                 self.objective = at_epoch(self.objective, ramp, epoch, ["sigma"])
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The loss; call ``backward()`` on it."""
         return self.objective.loss(model, x, y, self.noise, self.generator)
 
     def __repr__(self) -> str:

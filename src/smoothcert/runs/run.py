@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert import datasets, platforms
+from smoothcert import datasets, files
 from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.tables import encoded_as
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import checksum, make_folder, open_own, read_file, write_atomically
-from smoothcert.hints import certify_trained
-from smoothcert.plain_text import shown_name
+from smoothcert.plain_text import certify_trained, shown_name
 from smoothcert.runs.journal import DamagedJournalError, Journal, check_writable_place, salvage
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
@@ -328,7 +327,7 @@ def _only_writer(path: Path) -> Iterator[int]:
         raise RunError(f"{path} can't be written to: {RunFiles.lock.name}: {error.strerror}") from None
     try:
         try:
-            platforms.lock(lock, wait=False)
+            files.lock(lock, wait=False)
         except BlockingIOError:
             raise RunError(f"{path}: another process is writing it; wait or choose another --out") from None
         except OSError as error:

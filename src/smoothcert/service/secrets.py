@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError, OutputError, check_count
 from smoothcert.files import append_line, open_own, read_file
-from smoothcert.hints import command
+from smoothcert.plain_text import command
 
 Origin = Literal["operating system", "secret file", "seed"]
 

@@ -23,7 +23,6 @@ from smoothcert.perturb.base import NOISES
 from smoothcert.runs.side_files import EpochMetrics, ValidationInputs
 from smoothcert.threads import counted_pass, openmp_threads, threads_for
 from smoothcert.training import steps
-from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.batches import (
     BatchShard,
     EpochBatches,
@@ -36,6 +35,7 @@ from smoothcert.training.batches import (
 )
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.processes import Processes
+from smoothcert.training.steps import AcrCheck
 
 Progress: TypeAlias = Callable[[int, int, int, int, float], None]
 """Called after each step with (epoch, epochs, batch, batches, loss), counted from 1; on an accelerator the loss is the

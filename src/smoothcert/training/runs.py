@@ -18,16 +18,15 @@ from smoothcert.errors import ModelError, RunError
 from smoothcert.extras import require
 from smoothcert.files import write_atomically
 from smoothcert.models.torch_module import TorchClassifier
-from smoothcert.runs.checkpoints import load_checkpoint, save_checkpoint
-from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.layout import RunFiles, load_checkpoint, save_checkpoint
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import claim_run
 from smoothcert.runs.side_files import EpochMetrics, write_epochs
-from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.loop import Progress, State, TrainingDivergedError, train, training_threads
 from smoothcert.training.plan import TrainPlan, check_learns
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
+from smoothcert.training.steps import AcrCheck
 
 
 class TensorBoard:
@@ -42,6 +41,7 @@ class TensorBoard:
         self._writer: SummaryWriter | None = None
 
     def __call__(self, metrics: EpochMetrics) -> None:
+        """Write one epoch; it is on disk when this returns."""
         self._writer = self._writer or self._make_writer()  # type: ignore[no-untyped-call]
         for name in ("loss", "accuracy", "learning_rate", "seconds", "acr"):
             if (value := getattr(metrics, name)) is not None:

@@ -40,10 +40,9 @@ from smoothcert.analysis.tables import percentage, radii_up_to, round_radii
 from smoothcert.analysis.trained import Departures
 from smoothcert.errors import InvalidValueError, OutputError, check_count, check_not_negative
 from smoothcert.files import write_atomically
-from smoothcert.hints import command
 from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS, real_noise
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import command, norm_name
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import UNKNOWN, Ints, step_counts

@@ -17,12 +17,11 @@ import numpy as np
 from smoothcert.analysis import evidence
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.analysis.metrics import certified_count, counted_radii
-from smoothcert.hints import beside, command, option
 from smoothcert.knobs import written
 from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.perturb.grid import Grid
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import beside, command, norm_name, option
 from smoothcert.rounding import down
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import Run

@@ -23,8 +23,7 @@ from smoothcert.models.adapt import class_order, labelled_for
 from smoothcert.models.base import BaseClassifier
 from smoothcert.perturb.base import NOISES
 from smoothcert.perturb.diagonal import DiagonalNoise, diagonal_noise, load_sigmas, write_sigmas
-from smoothcert.runs.checkpoints import load_checkpoint, save_checkpoint
-from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.layout import RunFiles, load_checkpoint, save_checkpoint
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import claim_run, inputs_fitted_on
 from smoothcert.runs.side_files import write_lines

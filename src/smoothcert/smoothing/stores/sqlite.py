@@ -24,8 +24,7 @@ from smoothcert.databases import (
     transaction,
 )
 from smoothcert.errors import DataError
-from smoothcert.files import open_own
-from smoothcert.platforms import lock
+from smoothcert.files import lock, open_own
 from smoothcert.smoothing.stores.base import (
     HASH_BYTES,
     NOTHING_LOST,
