@@ -32,6 +32,10 @@ class ModelError(SmoothcertError):
     """A model that can't be loaded, or whose output can't be a vote."""
 
 
+class UnreachableModelError(ModelError):
+    """A model that asks something over a connection, which failed: nothing is known of the model itself."""
+
+
 class DependentVotesError(ModelError):
     """A model that was seen to answer a row by more than the row: its certificates, given before or not, are void."""
 

@@ -518,3 +518,57 @@ def test_scores_in_a_map_name_the_option_that_leaves_them_an_array(tmp_path):
     path = onnx_file(tmp_path / "m.onnx", [("ZipMap", ["x"], "scores", zipped)], [ROWS], output)
     with pytest.raises(ModelError, match=r'ZipMap.*"zipmap": False'):
         counts(path)
+
+
+# ------------------------------------------------------------------------------------------------ remote functions
+
+
+class Service:
+    """Answers of a network over a connection that fails at the calls given, counted from 1."""
+
+    def __init__(self, fails: Callable[[int], bool], error: Exception) -> None:
+        self.fails, self.error, self.calls = fails, error, 0
+
+    def ask(self, batch: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        if self.fails(self.calls):
+            raise self.error
+        return batch @ WEIGHTS.numpy()
+
+
+@pytest.fixture
+def pauses(monkeypatch) -> list[float]:
+    made: list[float] = []
+    monkeypatch.setattr("smoothcert.models.function.time.sleep", made.append)
+    return made
+
+
+def test_failed_calls_are_repeated_and_change_no_vote(pauses):
+    votes = counts(Service(lambda _: False, OSError()).ask)
+    for error in (ConnectionResetError("reset"), TimeoutError("late"), RuntimeError("503")):
+        assert counts(Service(lambda call: call % 3 > 0, error).ask, retries=2) == votes
+    assert set(pauses) == {0.5, 1.0}
+
+
+def test_a_lost_connection_is_the_same_error_at_any_call(pauses):
+    """Also where a function may reject probes: an outage must not change the model's fingerprint."""
+    service = Service(lambda _: False, OSError())
+    SmoothedClassifier(service.ask, sigma=1.0).base.fingerprint((2,))
+    for lost in range(1, service.calls + 1):
+        failing = Service(lambda call, lost=lost: call >= lost, ConnectionResetError("reset by peer"))
+        with pytest.raises(ModelError, match=r"reset by peer.*--retries"):
+            SmoothedClassifier(failing.ask, sigma=1.0).base.fingerprint((2,))
+    failing = Service(lambda call: call > 3, ConnectionResetError("reset by peer"))
+    with pytest.raises(ModelError, match=r"\b6 times.*reset by peer.*retries"):
+        counts(failing.ask, retries=5)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+def test_mistakes_are_not_repeated(pauses):
+    broken = Service(lambda _: True, ValueError("no such shape"))
+    with pytest.raises(ModelError, match="no such shape"):
+        counts(broken.ask, retries=5)
+    assert (broken.calls, pauses) == (1, [])
+    for model, retries in [(Returning(), 5), (Service(lambda _: False, OSError()).ask, -1)]:
+        with pytest.raises(InvalidValueError, match=f"retries.*{retries}"):
+            counts(model, retries=retries)

@@ -136,7 +136,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
             return NamedModel(_adapted(whole, options, votes))
     asked = {name: getattr(options, name) for name in ("architecture", "trust_pickle", "normalisation")}
     module, spec = load_model(path, **asked)
-    for option in ("output", "classes", "input_dtype", "constants"):
+    for option in ("output", "classes", "input_dtype", "constants", "retries"):
         if getattr(options, option) is not None:
             raise InvalidValueError(
                 f"{name} is a network that smoothcert knows, with one input of floats and one output: drop "
@@ -183,7 +183,7 @@ def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifi
         raise InvalidValueError(
             "--sharpen is for models that smoothcert loads itself: multiply the scores inside this one, or leave it out"
         )
-    asked = {name: getattr(options, name) for name in ("output", "thread_safe", "input_dtype")}
+    asked = {name: getattr(options, name) for name in ("output", "thread_safe", "input_dtype", "retries")}
     constants = None if options.constants is None else _arrays(options.constants)
     return adapt(model, votes, options.outputs, options.classes, constants=constants, **asked)
 

@@ -102,6 +102,8 @@ class ModelOptions:
     """An .npz file with an array for each input of an ONNX file but the one that is smoothed."""
     thread_safe: Annotated[bool | None, Parameter(negative=None)] = None
     """Whether several workers may evaluate the model at once (default: torch and ONNX models, not functions)."""
+    retries: int | None = None
+    """How often a failed call of a function is repeated, after growing pauses: for functions that ask a service."""
     sharpen: float | None = None
     """Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models)."""
     trust_pickle: bool = False

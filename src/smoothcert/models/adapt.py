@@ -154,6 +154,7 @@ def adapt(
     thread_safe: bool | None = None,
     input_dtype: str | None = None,
     constants: Mapping[str, ArrayLike] | None = None,
+    retries: int | None = None,
 ) -> BaseClassifier:
     """Wrap a torch module, an ``.onnx`` path, a scikit-learn classifier or any function of a batch.
 
@@ -165,6 +166,12 @@ def adapt(
         check_count("classes", classes, least=2)
     if not isinstance(model, str | Path):
         _refuse(type(model).__name__, "only ONNX files have inputs by name", constants=constants)
+    if isinstance(model, str | Path | nn.Module | BaseClassifier) or is_estimator(model):
+        _refuse(
+            str(getattr(model, "name", type(model).__name__)),
+            "only calls of a function are repeated",
+            retries=retries,
+        )
     base: BaseClassifier
     if isinstance(model, BaseClassifier):
         given = {"output": output, "thread_safe": thread_safe, "classes": classes, "input_dtype": input_dtype}
@@ -194,7 +201,7 @@ def adapt(
             scripted: Any = model
             model, name = (lambda batch: scripted(torch.from_numpy(batch))), scripted.name
         base = FunctionClassifier(
-            model, outputs, classes, name, thread_safe=thread_safe, input_dtype=input_dtype
+            model, outputs, classes, name, thread_safe, input_dtype=input_dtype, retries=retries or 0
         )
     elif hasattr(model, "predict"):
         raise InvalidValueError(

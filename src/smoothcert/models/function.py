@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.bounds.base import VoteKind
-from smoothcert.errors import InvalidValueError, ModelError, check_count
+from smoothcert.errors import InvalidValueError, ModelError, UnreachableModelError, check_count
 from smoothcert.models.base import BaseClassifier, Opened
 from smoothcert.models.numerics import Numerics, check_own_types, rows_within
 from smoothcert.models.outputs import OutputKind, answer_bytes, probe_rows
@@ -36,6 +38,12 @@ _CHEAP_BLOCK, _CHEAP_CHUNK = 1024, 4096
 _CHEAP_WEIGHTS = 1 << 14
 _SHORT_TREE = 32  # questions
 _PROBED = 64  # rows of a probe whose answers are hashed, at most
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds before a failed call is repeated; each pause doubles
+# Errors of code and values, which come back when the same call is repeated.
+_MISTAKES = (
+    *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError, NameError, AssertionError),
+    *(ImportError, NotImplementedError),
+)
 _KINDS = ["labels", "probabilities", "scores"]
 
 
@@ -59,7 +67,9 @@ class FunctionClassifier(BaseClassifier):
         thread_safe: bool | None = None,
         *,
         input_dtype: str | None = None,
+        retries: int = 0,
     ) -> None:
+        check_count("retries", retries, least=0)
         self._one_number = classes == 2 and outputs in ("scores", "probabilities")
         outputs = outputs or "scores"
         check_name("kind of output", outputs, _KINDS)
@@ -67,7 +77,7 @@ class FunctionClassifier(BaseClassifier):
             if classes is None:
                 raise InvalidValueError("a model that returns labels needs classes=, the number of classes")
             check_count("classes", classes, least=2)
-        self.function = function
+        self.function, self._retries = function, retries
         self.kind = outputs
         self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
         self.input_shape = input_shape
@@ -87,6 +97,8 @@ class FunctionClassifier(BaseClassifier):
         for batch in (2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows):
             try:
                 found.append(answer_bytes(self.probe(self._outputs, batch), self.kind, fine=False))
+            except UnreachableModelError:
+                raise
             except ModelError:  # a function may refuse what is out of its range
                 found.append(b"refused")
         return b"".join(found)
@@ -125,10 +137,30 @@ class FunctionClassifier(BaseClassifier):
     def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
         if self._input_dtype is not None:
             batch = as_whole(batch, self._input_dtype)
-        answers = self._as_tensor(self.function(batch.numpy()), len(batch))
+        answers = self._as_tensor(self._called(batch.numpy()), len(batch))
         if self.kind == "labels" and answers.ndim == 2 and answers.shape[1] == 1:
             return answers[:, 0]  # a column of labels, as some libraries return them
         return two_columns(answers, self.kind) if self._one_number else answers
+
+    def _called(self, batch: NDArray[Any]) -> Any:
+        """The function's answer; what failed and may succeed another time is repeated as often as allowed."""
+        for tried in count(1):
+            try:
+                return self.function(batch.copy() if self._retries else batch)  # it may write to its batch
+            except Exception as error:
+                if isinstance(error, ModelError) or (
+                    isinstance(error, _MISTAKES) and not isinstance(error, OSError)
+                ):
+                    raise
+                if tried > self._retries:
+                    if not self._retries and not isinstance(error, OSError):
+                        raise
+                    raise UnreachableModelError(
+                        f"{self.name} failed {tried} times in a row ({type(error).__name__}: {error}): rerun to resume "
+                        "a run, and raise retries (--retries) to repeat failed calls"
+                    ) from error
+                time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tried - 1)))
+        raise AssertionError  # count never ends
 
     def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
         if isinstance(answer, torch.Tensor):

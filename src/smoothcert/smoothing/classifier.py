@@ -452,6 +452,9 @@ class SmoothedClassifier(ModelClassifier):
         The inputs of an ONNX file that are not smoothed, by name.
     thread_safe
         Whether several threads may call the model at once; by default captured torch modules and ONNX files.
+    retries
+        How often a failed call of a function is repeated, after pauses that grow from half a second to a minute: for
+        functions that ask a service. Errors of code and values (``TypeError``, ``ValueError``, …) are not repeated.
     input_shape
         The shape of one input, where the model does not say.
     execution
@@ -483,6 +486,7 @@ class SmoothedClassifier(ModelClassifier):
         input_dtype: str | None = None,
         constants: Mapping[str, ArrayLike] | None = None,
         thread_safe: bool | None = None,
+        retries: int | None = None,
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
     ) -> None:
@@ -513,6 +517,7 @@ class SmoothedClassifier(ModelClassifier):
             thread_safe=thread_safe,
             input_dtype=input_dtype,
             constants=constants,
+            retries=retries,
         )
         if isinstance(noise, Perturbation):
             plan = CertifyPlan(noise, **stated)  # type: ignore[arg-type]
