@@ -7,7 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smoothcert import Certification, Certifications, Prediction, SmoothedClassifier
+from smoothcert import (
+    AttackPlan,
+    Certification,
+    Certifications,
+    CertifyPlan,
+    ConstantChooser,
+    Execution,
+    FitPlan,
+    Gaussian,
+    LevelledClassifier,
+    Numerics,
+    Prediction,
+    SmoothedClassifier,
+)
+from smoothcert.errors import InvalidValueError
 
 
 def signs(batch: np.ndarray) -> np.ndarray:
@@ -88,6 +102,31 @@ def test_a_misspelled_option_names_the_one_that_is_meant():
         with pytest.raises(TypeError, match=meant) as caught:
             SmoothedClassifier(signs, **{"sigma": 0.5, written: 0.1})
         assert written in str(caught.value)
+
+
+def test_misspelled_fields_of_plans_name_the_one_that_is_meant():
+    for made, written, meant in [
+        (lambda: CertifyPlan(Gaussian(0.5), aplha=0.1), "aplha", "alpha"),
+        (lambda: Execution(worker=3), "worker", "workers"),
+        (lambda: Numerics(rout="eager"), "rout", "route"),
+        (lambda: AttackPlan(step=3), "step", "steps"),
+        (lambda: FitPlan(init=0.5, bata=3), "bata", "beta"),
+        (lambda: LevelledClassifier(signs, ConstantChooser(0), sigmas=[0.5], aplha=0.1), "aplha", "alpha"),
+    ]:
+        with pytest.raises(TypeError, match=rf"'{written}'.*\b{meant}\b"):
+            made()
+
+
+def test_types_and_shapes_may_be_written_as_the_libraries_do():
+    import torch
+
+    for dtype in (np.float64, np.dtype("float64"), torch.float64):
+        assert Numerics(dtype=dtype) == Numerics(dtype="float64")
+    for shape in (2, [2], np.array([2])):
+        assert smoothed(input_shape=shape).certify_one(POINT).radius == ANSWER.radius
+    for shape in (0, [2, -1], 2.5, "2"):
+        with pytest.raises(InvalidValueError, match="input_shape"):
+            smoothed(input_shape=shape)
 
 
 def test_a_failing_model_leaves_the_answers_that_were_ready():

@@ -50,12 +50,12 @@ _ELSEWHERE = {
 
 def suggesting(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: a keyword that the function does not take is an error that names the one that may be meant."""
-    known = [name for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY]
-    accepted = set(signature(function).parameters)
+    accepted = signature(function).parameters
+    known = [name for name, each in accepted.items() if each.kind is each.KEYWORD_ONLY] or list(accepted)[1:]
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs.keys() - accepted:
+        for name in kwargs.keys() - accepted.keys():
             close = closest(name, known, most=1)
             hint = _ELSEWHERE[name].format(name=name) if name in _ELSEWHERE else "".join(close)
             what = function.__qualname__.removesuffix(".__init__")
@@ -65,6 +65,12 @@ def suggesting(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return called
+
+
+def suggesting_fields(cls: type[T]) -> type[T]:
+    """Decorator of a dataclass: the same for its fields."""
+    cls.__init__ = suggesting(cls.__init__)  # type: ignore[misc]
+    return cls
 
 
 def check_name(kind: str, name: object, known: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from scipy.special import bdtrc
 
 from smoothcert.errors import ModelError, check_count, check_positive, check_probability
 from smoothcert.knobs import knob
-from smoothcert.registry import Registry
+from smoothcert.registry import Registry, suggesting_fields
 from smoothcert.runs.records import Record
 from smoothcert.smoothing.plan import TooFewVotesWarning
 
@@ -99,6 +99,7 @@ def margins(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
 _COPIES, _COPIES_OF_VOTES = 16, 256
 
 
+@suggesting_fields
 @dataclass(frozen=True)
 class AttackPlan:
     """What is tried against each input at each radius, and how sure its failure must be.

@@ -10,6 +10,7 @@ from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.extras import require
 from smoothcert.knobs import knob
 from smoothcert.models.numerics import check_device
+from smoothcert.registry import suggesting_fields
 
 # Of noise, at most: enough to forget what a task costs, and short for any network
 _NUMBERS_IN_A_TASK = 1 << 21
@@ -18,6 +19,7 @@ _BYTES_A_VOTE, _BYTES_A_VOTE_ELSEWHERE = 4000, 100  # of an input that is sent: 
 _ROUNDS_ELSEWHERE = 32  # at most: of small inputs many numbers are very many blocks, whose sums take room
 
 
+@suggesting_fields
 @dataclass(frozen=True)
 class Execution:
     """Where and how wide to work."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.knobs import knob
-from smoothcert.registry import check_name
+from smoothcert.registry import check_name, suggesting_fields
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +62,7 @@ class Layout:
         return max(self.chunk, self.block)
 
 
+@suggesting_fields
 @dataclass(frozen=True)
 class Numerics:
     """How the base classifier is evaluated.
@@ -90,6 +91,9 @@ class Numerics:
     )
 
     def __post_init__(self) -> None:
+        # NumPy's and torch's types have these names as well.
+        named = str(getattr(self.dtype, "__name__", self.dtype)).removeprefix("torch.")
+        object.__setattr__(self, "dtype", named)
         for name, known in (("dtype", DTYPES), ("route", ROUTES), ("generator", GENERATORS)):
             check_name(name, getattr(self, name), known)
         if self.chunk is not None:

@@ -23,6 +23,7 @@ from smoothcert.perturb.diagonal import (
     sigmas_sha256,
     write_sigmas,
 )
+from smoothcert.registry import suggesting_fields
 from smoothcert.runs.layout import RunFiles
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
@@ -55,6 +56,7 @@ class Shard:
         return indices[self.number - 1 :: self.of]
 
 
+@suggesting_fields
 @dataclass(frozen=True)
 class Choice:
     """Which inputs of a data set: every ``skip``-th of a range, at most ``most``, and of these one ``shard``."""

@@ -34,6 +34,7 @@ from smoothcert.smoothing.answers import Certification, Certifications, Predicti
 from smoothcert.smoothing.inputs import (
     Labels,
     as_array,
+    as_shape,
     by_column,
     from_loader,
     held_mask,
@@ -487,7 +488,7 @@ class SmoothedClassifier(ModelClassifier):
         constants: Mapping[str, ArrayLike] | None = None,
         thread_safe: bool | None = None,
         retries: int | None = None,
-        input_shape: tuple[int, ...] | None = None,
+        input_shape: int | Sequence[int] | None = None,
         execution: Execution | None = None,
     ) -> None:
         whole = isinstance(noise, Perturbation)
@@ -523,7 +524,7 @@ class SmoothedClassifier(ModelClassifier):
             plan = CertifyPlan(noise, **stated)  # type: ignore[arg-type]
         elif plan is None:
             drawn, hold = noise_on_columns(
-                noise, sigma, hold, input_shape or base.input_shape, base.feature_names
+                noise, sigma, hold, as_shape(input_shape) or base.input_shape, base.feature_names
             )
             plan = CertifyPlan(drawn, **stated)  # type: ignore[arg-type]
         if plan.sigma_levels is not None:

@@ -238,6 +238,18 @@ def naming_rows(numbered: Sequence[tuple[int, object]], index: int | None) -> It
         raise
 
 
+def as_shape(input_shape: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The shape of one input as a tuple; a number is that of a vector."""
+    if input_shape is None:
+        return None
+    shape = np.atleast_1d(input_shape)
+    if shape.dtype.kind not in "iu" or shape.ndim != 1 or (shape < 1).any():
+        raise InvalidValueError(
+            f"input_shape must be positive whole numbers, such as (3, 32, 32), got {input_shape!r}"
+        )
+    return tuple(shape.tolist())
+
+
 def content_index(x: NDArray[Any]) -> int:
     """A stream number that follows from an input's values: equal inputs have equal ones, whatever their type.
 

@@ -20,6 +20,7 @@ from smoothcert.knobs import knob
 from smoothcert.models.numerics import AUTO_DTYPE, SFC64, Numerics
 from smoothcert.perturb.base import NOISES, Isotropic, Perturbation, Theorem
 from smoothcert.perturb.grid import Grid
+from smoothcert.registry import suggesting_fields
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_levels import SigmaLevels
@@ -39,6 +40,7 @@ class TooFewVotesWarning(UserWarning):
     """n is so small that not even a unanimous vote could succeed."""
 
 
+@suggesting_fields
 @dataclass(frozen=True, repr=False)
 class CertifyPlan:
     """The statistical statement: change any field and a published number may change.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Self, TypeVar
@@ -22,7 +22,7 @@ from smoothcert.models.base import BaseClassifier, Held, Prepared
 from smoothcert.models.numerics import AUTO_DTYPE, Numerics
 from smoothcert.perturb.base import Perturbation, real_noise
 from smoothcert.runs.side_files import SearchResult
-from smoothcert.smoothing.inputs import as_numpy
+from smoothcert.smoothing.inputs import as_numpy, as_shape
 from smoothcert.smoothing.plan import ANYTIME_BOUND, CertifyPlan
 from smoothcert.smoothing.procedures import CertifyState, stopping_procedure
 from smoothcert.smoothing.search.base import SearchProblem, search_each
@@ -78,14 +78,14 @@ class PlannedModel:
         base: BaseClassifier,
         plan: CertifyPlan,
         execution: Execution | None,
-        input_shape: tuple[int, ...] | None,
+        input_shape: int | Sequence[int] | None,
     ) -> None:
         if plan.search is not None:
             plan.search.check(base)
         self.base = base
         self.plan = plan
         self.execution = execution or Execution()
-        self._input_shape = input_shape or base.input_shape
+        self._input_shape = as_shape(input_shape) or base.input_shape
         self._prepared: Prepared | None = None
         self._engine: Engine | None = None
         self._order: tuple[int, ...] | None = None

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from smoothcert.errors import InvalidValueError, check_count, check_positive, check_probability
 from smoothcert.knobs import knob
 from smoothcert.perturb.base import NOISES
-from smoothcert.registry import check_name
+from smoothcert.registry import check_name, suggesting_fields
 
 CALIBRATION, VALIDATION, VOTES = 2000, 200, 250
 """Of a network in int8: rows that ranges are taken from, inputs held out for its statement, noisy copies of each."""
@@ -17,6 +17,7 @@ RouteKind = Literal["gradient", "votes"]
 ScaleKind = Literal["none", "std"]
 
 
+@suggesting_fields
 @dataclass(frozen=True, kw_only=True)
 class FitPlan:
     """One fit from one starting constant. Defaults are the paper's for MNIST, in pixels; the validation is smaller.
