@@ -1,11 +1,13 @@
 """What the engine costs beside the model: back ends, the device path, the row check, cheap models, noise.
 
-``python -m benchmarks.engine backends`` (device, check, cheap, noise). Contenders take turns in one process, and
+``python -m benchmarks.engine backends`` (tasks, device, check, cheap, noise). Contenders take turns in one process, and
 preparing a model is not timed.
 """
 
 from __future__ import annotations
 
+import math
+import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -21,12 +23,17 @@ from torch import nn
 from benchmarks.timing import Spread, command_line, interleave, show, speedup
 from smoothcert import Execution, Numerics, SmoothedClassifier
 from smoothcert.architectures.spec import ModelSpec, initialise
+from smoothcert.engine import checking
+from smoothcert.engine.engine import Engine
+from smoothcert.engine.passes import NoisyModel
+from smoothcert.engine.schedule import Draw, one_draw
 from smoothcert.models.adapt import adapt
 from smoothcert.perturb.base import Noise
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
 from smoothcert.perturb.grid import Grid, on_grid
 from smoothcert.perturb.uniform import Uniform
 from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.tally import Phase
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "python": (64,),
@@ -147,6 +154,41 @@ def _processor_seconds() -> float:
             times = child.cpu_times()
             seconds += times.user + times.system
     return seconds
+
+
+@app.command
+def tasks(*, count: int = 20) -> None:
+    """Votes and bytes of a task for Ray's workers, and the driver's processor time for it, sent and counted.
+
+    The model costs next to nothing; workers draw the noise, in processes of their own. ``count`` tasks for each shape.
+    """
+    rows, checking._EVERY = [], 1 << 60  # rows are checked by another thread, which nothing waits for
+    for name, shape in (("MNIST", (1, 28, 28)), ("CIFAR-10", (3, 32, 32)), ("ImageNet", (3, 224, 224))):
+        prepared = adapt(_first_ten, "hard").prepare(Numerics(chunk=64), shape)
+        x = np.random.default_rng(0).random((1 + INPUTS, *shape))
+        for kind in ("cpu", "cuda"):
+            size = 64 * Execution(kind, backend="ray").rounds_per_task(64, math.prod(shape), far=True)
+            with Engine(Execution(workers=1, backend="ray", batch=size)) as engine:
+                noisy = NoisyModel(engine, prepared, "hard", 0, Grid.of(None))
+
+                def cast(which: range, votes: int, noisy: NoisyModel = noisy, x: Any = x) -> float:
+                    used = time.process_time()
+                    draw = Draw(Phase.ESTIMATION, votes)
+                    list(noisy.run(noisy.job(i, x[i], Gaussian(0.5), one_draw(draw)) for i in which))
+                    return time.process_time() - used
+
+                cast(range(1), size)  # workers start
+                took = cast(range(1, 1 + INPUTS), count // INPUTS * size) / count
+                packed = pickle.dumps(
+                    noisy.job(0, x[0], Gaussian(0.5), one_draw(Draw(Phase.ESTIMATION, 1))).voters[0].copies
+                )
+            rows.append((name, kind, size, f"{len(packed) / 1e3:.1f} kB", f"{1e3 * took:.2f} ms"))
+    show(["inputs", "workers on", "votes in a task", "its input", "driver's processor time"], rows)
+
+
+def _first_ten(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    scores: np.ndarray[Any, Any] = batch.reshape(len(batch), -1)[:, :10]
+    return scores
 
 
 @app.command

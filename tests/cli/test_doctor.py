@@ -6,11 +6,20 @@ import socket
 from dataclasses import replace
 
 import pytest
+import torch
 
 from smoothcert.cli import main
 from smoothcert.health import checkup
 from smoothcert.health.checkup import Thoroughness, check_up
-from smoothcert.health.trials import BesideCpu, KnownAnswer, NoiseFit, RandomNetwork
+from smoothcert.health.trials import (
+    KNOWN,
+    BesideCpu,
+    KnownAnswer,
+    NoiseFit,
+    RandomNetwork,
+    Rates,
+    SameBits,
+)
 
 from .output import names, rows
 
@@ -116,6 +125,39 @@ def test_one_device_beside_the_cpu(capsys):
     shown = capsys.readouterr()
     assert "cuda:77" in shown.err
     assert shown.out == ""
+
+
+def test_one_card_is_examined_alone_and_its_table_printed(capsys, monkeypatch):
+    """Never run on CUDA: the trials themselves are played."""
+    asked = []
+
+    def play(step: str, *results: object) -> None:
+        def played(*given: object) -> tuple[list[object], list[str]]:
+            asked.append((step, next(each for each in given if isinstance(each, str))))
+            return list(results), [f"{step}: left out"]
+
+        monkeypatch.setattr(checkup, step, played)
+
+    card = "cuda:1"
+    monkeypatch.setattr(checkup, "check_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    play("known_answers", KnownAnswer("gaussian", card, KNOWN["gaussian"]))
+    play("beside_cpu", BesideCpu("tiny", card, "graphs", 200, 1))
+    play("same_bits", SameBits("tiny", card, "graphs", True))
+    play("noise_fits", NoiseFit("gaussian", "one coordinate", card, 2000, 9.0, 0.5))
+    play("measure", Rates("tiny", card, "graphs", True, 900.0, 1000.0))
+    main(["doctor", "--quick", "--device", card])
+    out = capsys.readouterr().out
+    assert "devices cpu, cuda:0, cuda:1" in out
+    assert "| tiny | graphs (default) | yes | 1 of 200 | 900 | 1000 | 0.90 |" in out
+    assert asked == [
+        (step, card) for step in ("known_answers", "beside_cpu", "same_bits", "noise_fits", "measure")
+    ]
+    assert out.count("left out") == len(asked)
+    asked.clear()
+    main(["doctor", "--quick", "--json"])
+    assert {device for _, device in asked} == {"cpu", "cuda:0", "cuda:1"}
+    assert "known_answers" not in dict(asked)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.models.adapt import adapt
 from smoothcert.models.numerics import Numerics, settle_arithmetic
 
 
@@ -67,7 +68,7 @@ def test_what_is_stated_comes_back_and_completes_what_is_open():
         Numerics().layout()
 
 
-def test_float32_on_cuda_is_not_tf32():
+def test_float32_on_cuda_is_not_tf32(monkeypatch):
     """Never run on CUDA here: the settings are torch's own, on any machine, and torch.export reads them."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
@@ -78,5 +79,9 @@ def test_float32_on_cuda_is_not_tf32():
         settle_arithmetic("cuda:1")
         assert (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark) == (False, False, False)
         torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(3, 2),), strict=False)
+        settled: list[str] = []
+        monkeypatch.setattr("smoothcert.models.torch_module.settle_arithmetic", settled.append)
+        adapt(torch.nn.Linear(2, 2), "hard").prepare(Numerics(), (2,))
+        assert set(settled) == {"cpu"}, "before anything is evaluated"
     finally:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before

@@ -132,22 +132,26 @@ def test_callers_take_turns() -> None:
     assert max(place for place, caller in enumerate(order) if caller != "crowd") < 6
 
 
-def test_callers_who_have_spent_least_are_next() -> None:
+@pytest.mark.parametrize(
+    ("callers", "order"),
+    [("most most some idle", "most idle some most"), ("most most most tied", "most most tied most")],
+)
+def test_callers_who_have_spent_least_are_next_and_others_alternate(callers: str, order: str) -> None:
     async def ask() -> list[str]:
-        left = {"idle": 3.0, "some": 2.0, "most": 1.0}
-        slots, order = FairSlots(1, left.__getitem__), list[str]()
+        left = {"idle": 3.0, "some": 2.0, "most": 1.0, "tied": 1.0}
+        slots, served = FairSlots(1, left.__getitem__), list[str]()
 
         async def use(caller: str) -> None:
             async with slots.taken(caller):
-                order.append(caller)
+                served.append(caller)
                 await asyncio.sleep(0.01)
 
         async with asyncio.TaskGroup() as group:
-            for caller in ("most", "most", "some", "idle"):
+            for caller in callers.split():
                 group.create_task(use(caller))
-        return order
+        return served
 
-    assert asyncio.run(ask()) == ["most", "idle", "some", "most"]
+    assert asyncio.run(ask()) == order.split()
 
 
 def test_callers_pay_for_reading_and_for_the_process_that_ends_when_they_leave(
