@@ -35,7 +35,10 @@ GROUPS = {
         *("CertifyPlan", "Numerics", "Execution"),
     ),
     "Noise": ("Gaussian", "Uniform", "DiagonalGaussian", "DiagonalUniform", "Hybrid", "Masks"),
-    "Training": ("train", "SmoothingLoss", "load_model", "fit_masked", "MaskedEstimator"),
+    "Training": (
+        *("train", "SmoothingLoss", "load_model"),
+        *("fit_masked", "MaskedEstimator", "choose_masked", "MaskedChoice"),
+    ),
     "Data sets and runs": (
         *(
             "Dataset",

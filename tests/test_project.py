@@ -22,8 +22,8 @@ VERIFIER = ROOT / "src" / "smoothcert_verify"
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"sweeps", "health", "service", "functions"},
-    {"analysis", "training", "evaluation", "empirical", "replay", "estimator", "masked"},
+    {"sweeps", "health", "service", "functions", "masked"},
+    {"analysis", "training", "evaluation", "empirical", "replay", "estimator"},
     {"experimental"},
     {"objectives", "smoothing"},
     {"sigma_levels"},

@@ -31,6 +31,7 @@ _HOMES = {
     "HoldingClassifier": "smoothcert.smoothing.holding",
     "Hybrid": "smoothcert.perturb.hybrid",
     "LevelledClassifier": "smoothcert.experimental.levels.classifier",
+    "MaskedChoice": "smoothcert.masked.choice",
     "MaskedEstimator": "smoothcert.masked.fit",
     "Masks": "smoothcert.perturb.hybrid",
     "Numerics": "smoothcert.models.numerics",
@@ -47,6 +48,7 @@ _HOMES = {
     "average_certified_radius": "smoothcert.functions",
     "certified_accuracy": "smoothcert.functions",
     "certify_dataset": "smoothcert.evaluation.certification",
+    "choose_masked": "smoothcert.masked.choice",
     "compare": "smoothcert.functions",
     "fit_masked": "smoothcert.masked.fit",
     "fit_noise": "smoothcert.functions",
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from smoothcert.functions import table as table
     from smoothcert.functions import train as train
     from smoothcert.functions import verify_run as verify_run
+    from smoothcert.masked.choice import MaskedChoice as MaskedChoice
+    from smoothcert.masked.choice import choose_masked as choose_masked
     from smoothcert.masked.fit import MaskedEstimator as MaskedEstimator
     from smoothcert.masked.fit import fit_masked as fit_masked
     from smoothcert.models.numerics import Numerics as Numerics

@@ -39,6 +39,7 @@ ASKED = {
     f"fit noise model {DATA} --init 0.5 --validation 4 --out fit": "plot",
     f"experimental levels model {DATA} --sigma-levels 0.5 1 --validation 4 --votes 8 --epochs 1 --out chooser": DONE,
     f"fit int8 model {DATA} --validation 4 --out int8": "onnx",
+    "fit masks toy:votes --dataset csv:toy.csv --target y --out masked": "plot",
     f"certify model {FEW} --dry-run": DONE,
     f"certify model {FEW} --n0 10 --out run": DONE,
     f"certify model {FEW} --route onnxruntime --out onnx-run": "onnx",

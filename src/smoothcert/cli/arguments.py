@@ -162,6 +162,18 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     )
 
 
+def named_estimator(name: str, trust_pickle: bool) -> Any:
+    """An estimator to be trained: made by a class or a function of a module, an object there, or a pickled one."""
+    path = Path(name)
+    if path.suffix in _PICKLES:
+        return _unpickled(path, trust_pickle)
+    if ":" not in name:
+        raise ModelError(
+            f"{name} is not an estimator: give module:Class, such as sklearn.svm:SVC, or a .joblib file"
+        )
+    return _made(name, _imported(name))
+
+
 def level_classifiers(
     model: str, named: NamedModel, level_models: Sequence[str] | None, options: ModelOptions
 ) -> list[BaseClassifier]:

@@ -118,6 +118,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "A network in int8: another classifier, faster to certify",
             ("model", "out", "dataset", "sigma", "agreement", "max", "data-dir"),
         ),
+        "fit masks": Command(
+            "tables:fit_masks",
+            "Train a classifier of tables for masks, and choose how many",
+            ("estimator", "out", "dataset", "target", "sigmas", "betas", "changes", "move", "data-dir"),
+        ),
         "run merge": Command("runs:merge", "One run from the shards of certify --shard"),
         "run recertify": Command("runs:recertify", "Another alpha or bound for votes that were cast before"),
         "run remember": Command("runs:remember", "Make certificates consistent by a region memory", resumes=True),
@@ -145,7 +150,7 @@ GROUPS: dict[str, dict[str, Command]] = {
 
 FAMILIES = {
     "data": "List or download published data sets",
-    "fit": "Fit noise to a model, read features off a fit, or quantise a network",
+    "fit": "Fit noise to a model, read features off a fit, quantise a network, or train for masks",
     "run": "Merge, recertify, remember, publish, import or export runs",
     "experimental": "Works and is tested; not recommended yet",
 }

@@ -129,6 +129,10 @@ def fit_masked(
     """
     check_count("copies", copies)
     check_name("encoding", encoding, get_args(Encoding))
+    if not hasattr(estimator, "fit"):
+        raise InvalidValueError(
+            f"estimator must have fit and predict, got {type(estimator).__name__}: give one like scikit-learn's"
+        )
     noise = noise or Hybrid.of(X, sigma, beta, categorical)
     rows, labels = np.asarray(noise.encoded(X), dtype=np.float64), np.asarray(y)
     if labels.shape != (len(rows),):

@@ -290,6 +290,35 @@ def plot_changes(runs: Sequence[Run], out: Path, width: str = "page") -> None:
         sheet.add_legend(entries)
 
 
+def plot_choice(
+    counts: Sequence[int],
+    curves: Mapping[str, Sequence[NDArray[np.float64]]],
+    out: Path,
+    changes: int,
+    move: float,
+) -> None:
+    """Draw a panel for each number of changed categories, in it a curve for each σ and β, the chosen one first.
+
+    ``curves``: for each of ``counts`` how far the numbers of every row may move, in standard deviations.
+    """
+    drawing.check_picture_path(out)
+    with drawing.new_sheet(out, "page", len(counts), share=0.6) as sheet:
+        shown = dict(list(curves.items())[:_MOST_CURVES])
+        entries: list[tuple[Artist, str]] = []
+        for place, (panel, count) in enumerate(zip(sheet.panels, counts)):
+            entries = [
+                (drawing.draw_steps(panel, *_steps(reached[place]), k), name + (", chosen" if k == 0 else ""))
+                for k, (name, reached) in enumerate(shown.items())
+            ]
+            drawing.set_title(sheet, panel, f"d = {count} changed categories")
+            if count == changes:
+                panel.axvline(move, color="0.5", linewidth=0.8)
+        farthest = max(float(reached[0].max()) for reached in curves.values())
+        sheet.panels[-1].set_xlim(0.0, 1.04 * farthest if farthest > 0 else 1.0)
+        sheet.panels[-1].set_xlabel("how far numbers may move, in standard deviations of each")
+        sheet.add_legend(entries)
+
+
 def _plot_counts(found: Sequence[CertifiedChanges], out: Path, width: str) -> None:
     """One curve for each run, against the number of changes."""
     with drawing.new_sheet(out, width) as sheet:
