@@ -79,9 +79,11 @@ class MaskedChoice:
     """
 
     points: tuple[MaskedPoint, ...]
+    """In the order of the grid."""
     changes: int
+    """The best point has the largest certified share after so many changed categories, …"""
     move: float
-    """The best point has the largest share that is certified for these; in standard deviations."""
+    """… and numbers that move so far, in standard deviations of each."""
     balanced: bool
     """Whether that share is the mean over classes."""
     rows: NDArray[np.intp]
@@ -89,7 +91,9 @@ class MaskedChoice:
     model: MaskedEstimator
     """Fitted to the other rows, with the noise of the best point."""
     n: int
+    """Votes that certified each row."""
     alpha: float
+    """Probability that a certificate is wrong."""
 
     @property
     def best(self) -> MaskedPoint:
