@@ -33,11 +33,11 @@ from smoothcert.runs.statement import Choice
 from smoothcert.smoothing.fits.fit import (
     Fit,
     FitPoint,
-    FitProgress,
     fit_into,
     pareto_front,
     starting_constants,
 )
+from smoothcert.smoothing.fits.objective import FitProgress
 from smoothcert.smoothing.fits.plan import FitPlan
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.training.plan import TrainPlan
@@ -119,7 +119,7 @@ def measure(
         )
         places = range(len(train_set))[: size.fit_inputs]
         out = work / "fits" / f"{init:g}"
-        return fit_into(out, base, train_set, plan, places, execution, FitProgress(sub_epoch=print))
+        return fit_into(out, base, train_set, plan, places, execution, FitProgress(epoch=print))
 
     constant = [
         certified(Gaussian(sigma), f"constant-{sigma:g}", sigma)

@@ -174,17 +174,8 @@ def pgd(
     if epsilon == 0:
         return x.detach()
     size = 2 * epsilon / steps if step_size is None else step_size
-    return pgd_path(
-        model,
-        x,
-        y,
-        noise,
-        steps=steps,
-        step_size=size,
-        max_norm=epsilon,
-        clip=clip,
-        gradient_free=gradient_free,
-    )[-1]
+    how = {"clip": clip, "gradient_free": gradient_free}
+    return pgd_path(model, x, y, noise, steps=steps, step_size=size, max_norm=epsilon, **how)[-1]
 
 
 def pgd_path(

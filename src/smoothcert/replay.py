@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import DATASETS, PATH_FORMS, Dataset
 from smoothcert.engine.execution import Execution
-from smoothcert.errors import DataError, ModelError, RunError
+from smoothcert.errors import ModelError, RunError
 from smoothcert.experimental.levels.choosers import ConstantChooser
 from smoothcert.experimental.levels.classifier import LevelledClassifier
 from smoothcert.experimental.levels.procedures import chooser_plan, home_plan, levels_of
@@ -80,7 +80,7 @@ class Replay:
         self.dataset, self.execution = dataset, execution
         self._judge = Judge(directory, self.plan, read_found(directory) if self.plan.search else {})
         self.numerics = self._stated_numerics()
-        _check_data(statement, dataset)
+        dataset.check_contents(statement.data.get("sha256"), str(directory))
         self._check_model()
         self.held = _held(statement, dataset.input_shape)
         self._other_labels: int | None = None
@@ -348,15 +348,6 @@ def _held(statement: Statement, input_shape: tuple[int, ...]) -> NDArray[np.bool
     mask = np.zeros(size, dtype=bool)
     mask[stated] = True
     return mask.reshape(input_shape)
-
-
-def _check_data(statement: Statement, dataset: Dataset) -> None:
-    here, there = dataset.fingerprint(), statement.data.get("sha256")
-    if here != there:
-        raise DataError(
-            f"{dataset.name} doesn't hold the inputs that the run states: its SHA-256 is {here[:12]}…, the run's is "
-            f"{str(there)[:12]}…; give the data set, split and folder with --dataset, --split and --data-dir"
-        )
 
 
 def _compare(

@@ -33,7 +33,8 @@ from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.runs.field_log import import_manifest, read_field_log, write_field_log
 from smoothcert.runs.records import results_digest
 from smoothcert.runs.run import Run, create_run
-from smoothcert.smoothing.fits.fit import FitProgress, fit_into
+from smoothcert.smoothing.fits.fit import fit_into
+from smoothcert.smoothing.fits.objective import FitProgress
 from smoothcert.smoothing.fits.plan import FitPlan
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
@@ -185,9 +186,7 @@ def other_specimens(folder: Path) -> Iterator[Specimen]:
         plan = FitPlan(
             init=0.3, sub_epochs=2, validation=2, validation_n0=10, validation_n=50, route="gradient"
         )
-        fit = fit_into(
-            path, TorchClassifier(Linear()), points(), plan, progress=FitProgress(sub_epoch=listen)
-        )
+        fit = fit_into(path, TorchClassifier(Linear()), points(), plan, progress=FitProgress(epoch=listen))
         return fit.noise.sha256 + repr(fit.history)
 
     for name, make in (("trained", trained), ("fitted", fitted)):

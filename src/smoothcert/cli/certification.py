@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from rich.table import Table
 
 from smoothcert.analysis.facts import votes_in_words, votes_used
-from smoothcert.bounds.base import BOUNDS
+from smoothcert.bounds.base import BOUNDS, VoteKind
 from smoothcert.cli.arguments import NamedModel, load_named_model
 from smoothcert.cli.console import View, figure_table, progress_bar
 from smoothcert.cli.levels import LevelOptions
@@ -114,13 +114,18 @@ class CertificationOptions:
 
     def of(self, model: str, default_bound: str | None = None, hold: list[str] | None = None) -> Asked:
         """Options as the library takes them; what can't be is refused before anything long begins."""
+        bound = self.bound or default_bound
+        plan = {**vars(self.votes), "bound": bound or AUTO, "seed": self.seed}
+        plan |= {"search": search_of(self.sigma_search), "stop": self.stopping.stops()}
+        return self.smoothed(model, "hard" if bound is None else BOUNDS[bound].votes, plan, hold)
+
+    def smoothed(self, model: str, votes: VoteKind, plan: dict[str, Any], hold: list[str] | None) -> Asked:
+        """Model and data, and the model smoothed by these fields of a plan and the engine's."""
         from smoothcert.cli.tables import perturbed
 
-        execution, searched = self.engine.execution, search_of(self.sigma_search)
-        shard = None if self.shard is None else Shard.parse(self.shard)
-        choice = self.data.choice(shard)
-        bound = self.bound or default_bound
-        named = load_named_model(model, self.model_options, "hard" if bound is None else BOUNDS[bound].votes)
+        execution = self.engine.execution
+        choice = self.data.choice(None if self.shard is None else Shard.parse(self.shard))
+        named = load_named_model(model, self.model_options, votes)
         noise = named.noise_or(self.noise)
         data_name = self.data.spec(named.dataset_or(self.dataset))
         inputs = self.data.load(data_name)
@@ -129,9 +134,7 @@ class CertificationOptions:
             lambda: replace(self.data, split="train").load(data_name),
             held=hold is not None,
         )
-        plan = {**vars(self.votes), **self.engine.plan_fields, "bound": bound or AUTO, "seed": self.seed}
-        plan |= {"search": searched, "stop": self.stopping.stops()}
-        sigma = self.sigma if perturbation is None else None
+        sigma, plan = self.sigma if perturbation is None else None, plan | self.engine.plan_fields
         classifier = self.levels.smoothed(
             model, named, self.model_options, execution, sigma, perturbation or noise, **plan
         )

@@ -134,7 +134,8 @@ def fit_noise(
 
 def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan) -> Fit:
     from smoothcert.analysis.plots.sigma import plot_noise
-    from smoothcert.smoothing.fits.fit import FitProgress, SubEpoch
+    from smoothcert.smoothing.fits.fit import SubEpoch
+    from smoothcert.smoothing.fits.objective import FitProgress
 
     with progress_bar("sub-epochs", "rows") as bar:
 

@@ -165,7 +165,8 @@ def fit_levels(
     start
         Start from the network of this finished training run, all but its last layer, instead of from new weights.
     """
-    from smoothcert.experimental.levels.fit import LevelFitProgress, fit_levels_into
+    from smoothcert.experimental.levels.fit import fit_levels_into
+    from smoothcert.smoothing.fits.objective import FitProgress
 
     execution = execution_of(speed)
     plan = LevelFitPlan(sigmas=tuple(sigma_levels), **vars(fit))
@@ -179,7 +180,7 @@ def fit_levels(
         "apart from the fit" + (", not from the model's training" if data.split == "train" else "")
     )
     with progress_bar("epochs", "rows") as bar:
-        progress = LevelFitProgress(bar.begin, bar.advance, bar.item)
+        progress = FitProgress(bar.begin, bar.advance, lambda _: bar.item())
         origin = {"model": model, "dataset": data_name, "split": data.split}
         report = fit_levels_into(out, models, inputs, plan, places, execution, progress, origin, start)
     chosen: dict[str, object] = {"chooser": out}

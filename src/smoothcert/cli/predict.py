@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from smoothcert.cli.arguments import foreign_fit, load_named_model
+from smoothcert.cli.arguments import foreign_fit
+from smoothcert.cli.certification import CertificationOptions
 from smoothcert.cli.console import note, progress_bar, warn
 from smoothcert.cli.levels import LevelOptions
 from smoothcert.cli.options import (
@@ -20,7 +20,6 @@ from smoothcert.cli.options import (
     OutputOptions,
     Sigma,
     held_back,
-    settle_for,
 )
 from smoothcert.cli.plan_options import EngineOptions
 from smoothcert.files import write_atomically
@@ -65,35 +64,22 @@ def predict(
     out
         File to write instead of standard output.
     """
-    from smoothcert.cli.tables import perturbed
     from smoothcert.models.adapt import class_order
 
-    execution = engine.execution
-    named = load_named_model(model, model_options, "hard")
-    asked, noise = noise, named.noise_or(noise)
-    data_name = named.dataset_or(dataset)
-    inputs = data.load(data_name)
-    perturbation, inputs = perturbed(
-        *(named, asked, sigma, inputs),
-        lambda: replace(data, split="train").load(data_name),
-        held=hold is not None,
+    options = CertificationOptions(
+        dataset, sigma, noise, levels=levels, data=data, model_options=model_options, engine=engine
     )
-    noise = noise if perturbation is None else perturbation.name
-    sigma = sigma if perturbation is None else None
-    votes = {"alpha": alpha, "seed": seed, **engine.plan_fields}
-    classifier = levels.smoothed(
-        model, named, model_options, execution, sigma, perturbation or noise, **votes
-    )
+    asked = options.smoothed(model, "hard", {"alpha": alpha, "seed": seed}, hold)
+    named, inputs, classifier = asked.named, asked.inputs, asked.classifier
     seed = classifier.settle_seed()
-    settle_for(classifier, inputs, hold)
     one_sigma = classifier.plan.noise.sigma if classifier.plan.sigma_levels is None else None
     for departure in named.departures(classifier.plan.noise.name, one_sigma, inputs):
         warn(departure)
     classifier = classifier.in_order(class_order(classifier.base, inputs))
-    if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
+    if (warning := foreign_fit(asked.noise, classifier, inputs.input_shape)) is not None:
         note(warning)
     voting = held_back(classifier, hold)
-    indices = data.choice().indices(len(inputs))
+    indices = asked.choice.indices(len(inputs))
     with progress_bar("predicting", "votes") as bar:
         bar.begin(n * len(indices) if until_decided is None else None, len(indices))
         answers = []

@@ -179,6 +179,15 @@ class Dataset:
         digest.update(np.ascontiguousarray(self.labels, dtype=np.int64).data)
         return digest.hexdigest()
 
+    def check_contents(self, stated: object, of: str) -> None:
+        """Refuse it for the run ``of`` that name, which states this SHA-256 of its inputs."""
+        if (here := self.fingerprint()) != stated:
+            raise DataError(
+                f"{self.name} does not hold the inputs that {of} was certified on: its sha256 is {here[:12]}…, the "
+                f"run's is {str(stated)[:12]}…; give that data set, split and folder with --dataset, --split and "
+                "--data-dir"
+            )
+
 
 def _multiples(values: NDArray[Any], levels: int) -> bool:
     from smoothcert.perturb.grid import same_to_precision

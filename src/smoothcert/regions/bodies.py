@@ -31,6 +31,11 @@ class GaugeBody(ABC):
     kind: ClassVar[str]
     center: geometry.Point
 
+    def __init_subclass__(cls, norm: str = "", kind: str = "") -> None:
+        super().__init_subclass__()
+        if norm:
+            cls.norm, cls.order, cls.kind = norm, int(norm.removeprefix("l")), kind or norm
+
     @property
     @abstractmethod
     def axes(self) -> geometry.Point:
@@ -215,21 +220,13 @@ class _Ball(GaugeBody):
 
 
 @dataclass(frozen=True, eq=False)
-class L2Ball(_Ball):
+class L2Ball(_Ball, norm="l2"):
     """Euclidean ball."""
-
-    norm: ClassVar[str] = "l2"
-    order: ClassVar[int] = 2
-    kind: ClassVar[str] = "l2"
 
 
 @dataclass(frozen=True, eq=False)
-class L1Ball(_Ball):
+class L1Ball(_Ball, norm="l1"):
     """Cross-polytope."""
-
-    norm: ClassVar[str] = "l1"
-    order: ClassVar[int] = 1
-    kind: ClassVar[str] = "l1"
 
 
 def _no_larger(ball: Body, bound: Body | None) -> Body | None:
@@ -297,21 +294,13 @@ class _Stretched(GaugeBody):
 
 
 @dataclass(frozen=True, eq=False)
-class Ellipsoid(_Stretched):
+class Ellipsoid(_Stretched, norm="l2", kind="ellipsoid"):
     """{x : ‖(x − center) ⊘ semi_axes‖₂ < 1}."""
-
-    norm: ClassVar[str] = "l2"
-    order: ClassVar[int] = 2
-    kind: ClassVar[str] = "ellipsoid"
 
 
 @dataclass(frozen=True, eq=False)
-class CrossPolytope(_Stretched):
+class CrossPolytope(_Stretched, norm="l1", kind="cross-polytope"):
     """{x : ‖(x − center) ⊘ semi_axes‖₁ < 1}: the ℓ1 ball stretched along its axes."""
-
-    norm: ClassVar[str] = "l1"
-    order: ClassVar[int] = 1
-    kind: ClassVar[str] = "cross-polytope"
 
 
 CertifiedRegion = L2Ball | L1Ball | Ellipsoid | CrossPolytope

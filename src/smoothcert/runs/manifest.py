@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -27,8 +27,6 @@ from smoothcert.runs.statement import (
 
 _FORMAT = 1
 _REMEDY = "restore it from a copy or choose another directory"
-
-_ROUNDED = 50  # of so many rows one may have another class on another machine
 
 _OPTIONS = {
     "data.planned": "data.planned (--max)",
@@ -157,21 +155,24 @@ class Manifest:
         if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
             theirs.pop("model.declared", None)
         told = []
-        # Earlier versions stated no answers to the data's first rows; another machine's rounding may change a few.
+        # Earlier versions stated no answers to the data's first rows.
         first, now = (identity.pop("model.answers", None) for identity in (mine, theirs))
-        if first is not None and now is not None:
-            same_rows = len(first) == len(now)
-            unlike = sum(map(ne, first, now)) if same_rows else max(len(first), len(now))
-            if unlike * _ROUNDED > len(first):
-                told.append(
-                    f"model.answers: {unlike} noisy rows of the data's first inputs get another class now. It isn't "
-                    "the model that the run was begun with, though its fingerprint may be the same"
-                )
+        if first is not None and now is not None and (unlike := unlike_answers(first, now)):
+            told.append(
+                f"model.answers: {unlike} noisy rows of the data's first inputs get another class now. It isn't "
+                "the model that the run was begun with, though its fingerprint may be the same"
+            )
         pairs = ((_OPTIONS.get(key, key), mine.get(key), theirs.get(key)) for key in sorted(mine | theirs))
         unlike_fields = ((name, was, now) for name, was, now in pairs if was != now)
         return told + [
             f"{name}: the run has {shown(was)}, now {shown(now)}" for name, was, now in unlike_fields
         ]
+
+
+def unlike_answers(first: Sequence[object], now: Sequence[object]) -> int:
+    """How many answers to the same rows differ; 0 where another machine's rounding explains it: for one row in 50."""
+    unlike = sum(map(ne, first, now)) if len(first) == len(now) else max(len(first), len(now))
+    return unlike if 50 * unlike > len(first) else 0
 
 
 def states_checksum(directory: Path) -> bool:

@@ -349,14 +349,8 @@ def _held_in_words(held: Sequence[int]) -> str:
 
 def check_inputs_of(run: Run, dataset: Dataset) -> None:
     """Refuse a data set with other contents than the run states."""
-    there, here = str(run.manifest.data.sha256), dataset.fingerprint()
-    if there != here:
-        raise DataError(
-            f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
-            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data.name}, "
-            f"{run.manifest.data.inputs} inputs); give that data set, split and folder with --dataset, --split "
-            "and --data-dir"
-        )
+    data = run.manifest.data
+    dataset.check_contents(data.sha256, f"{run.path} ({data.name}, {data.inputs} inputs)")
 
 
 def inputs_fitted_on(dataset: Dataset, indices: range) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from smoothcert.experimental.levels import fit
 from smoothcert.experimental.levels.choosers import LevelFitPlan, read_chooser_fields, read_chooser_statement
 from smoothcert.experimental.levels.fit import (
     LEAST_SHARE,
-    LevelFitProgress,
     LevelReport,
     _take_over,
     chooser_spec,
@@ -41,6 +40,7 @@ from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.perturb.base import NOISES
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import read_run
+from smoothcert.smoothing.fits.objective import FitProgress
 from smoothcert.tally import Phase, Stream, Tally
 from tests.experimental.levels.toys import Half, pictures
 
@@ -49,7 +49,7 @@ PLAN = LevelFitPlan(
 )
 
 
-def fitted(out: Path, plan: LevelFitPlan = PLAN, progress: LevelFitProgress | None = None):
+def fitted(out: Path, plan: LevelFitPlan = PLAN, progress: FitProgress | None = None):
     return fit_levels_into(out, [adapt(Half(), "hard")], pictures(30), plan, progress=progress)
 
 
@@ -81,7 +81,7 @@ def test_a_chooser_is_a_model_that_says_what_it_chooses_among(chooser):
 def test_the_same_again_does_nothing_and_another_plan_is_refused(chooser):
     before = (chooser / "model.safetensors").stat().st_mtime_ns
     rows: list[int] = []
-    fitted(chooser, progress=LevelFitProgress(rows=rows.append))
+    fitted(chooser, progress=FitProgress(rows=rows.append))
     assert rows == []
     assert (chooser / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(RunError, match=r"plan\.votes: .*\b32\b.*\b33\b"):
@@ -124,14 +124,14 @@ def test_a_kill_leaves_nothing_that_looks_finished(written, undisturbed, chooser
 
 
 def test_progress_counts_every_row(tmp_path):
-    begun: list[tuple[int, int]] = []
+    begun: list[tuple[int, int, int]] = []
     rows: list[int] = []
     epochs: list[int] = []
     fitted(
         tmp_path / "chooser",
-        progress=LevelFitProgress(lambda *all_: begun.append(all_), rows.append, lambda: epochs.append(1)),
+        progress=FitProgress(lambda *all_: begun.append(all_), rows.append, lambda _: epochs.append(1)),
     )
-    assert begun == [(sum(rows), 2)]
+    assert begun == [(sum(rows), 2, 0)]
     assert len(epochs) == 2
 
 

@@ -17,7 +17,6 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.models.function import FunctionClassifier
 from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.smoothing.fits.fit import (
-    FitProgress,
     fit_into,
     front_points,
     pareto_front,
@@ -26,7 +25,7 @@ from smoothcert.smoothing.fits.fit import (
     starting_constants,
     step_sigmas,
 )
-from smoothcert.smoothing.fits.objective import Streams
+from smoothcert.smoothing.fits.objective import FitProgress, Streams
 from smoothcert.smoothing.fits.plan import FitPlan
 from smoothcert.smoothing.fits.routes import vote_gaps
 
@@ -113,7 +112,7 @@ def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path, route):
     whole = fitted("whole", 1)
     for _ in range(2):  # after sub-epochs 0 and 1
         with pytest.raises(KilledError):
-            fitted("parts", 3, progress=FitProgress(sub_epoch=kill))
+            fitted("parts", 3, progress=FitProgress(epoch=kill))
         assert read_fit(tmp_path / "parts").noise is None
     parts = fitted("parts", 2)
     assert whole.noise == parts.noise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import claim_run, inputs_fitted_on
 from smoothcert.smoothing.classifier import OnVotes, SmoothedClassifier
-from smoothcert.smoothing.fits.objective import FitPurpose, Streams, label_votes, shrunk_share
+from smoothcert.smoothing.fits.objective import FitProgress, FitPurpose, Streams, label_votes, shrunk_share
 from smoothcert.tally import Phase, Stream, Tally
 from smoothcert.threads import counted_pass, openmp_threads, threads_for
 
@@ -106,8 +106,7 @@ def fitted_chooser(
     indices: NDArray[np.int64],
     radii: NDArray[np.float64],
     plan: LevelFitPlan,
-    on_rows: Callable[[int], None] | None = None,
-    on_epoch: Callable[[], None] | None = None,
+    progress: FitProgress | None = None,
     start: nn.Module | None = None,
 ) -> nn.Module:
     """A network that gives each noisy input a level, so that the whole classifier's radius is large.
@@ -117,7 +116,7 @@ def fitted_chooser(
     The same seed gives the same weights on one machine's processor. ``start``: a trained network of the same
     architecture, of which all but the last layer is taken over.
     """
-    model = initialise(spec, plan.seed)
+    model, progress = initialise(spec, plan.seed), progress or FitProgress()
     if start is not None:
         _take_over(model, start)
     _lean(model, int(radii.mean(axis=0).argmax()))
@@ -149,10 +148,8 @@ def fitted_chooser(
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-                if on_rows is not None:
-                    on_rows(plan.copies * len(x))
-            if on_epoch is not None:
-                on_epoch()
+                progress.rows(plan.copies * len(x))
+            progress.epoch(epoch)
     return model.eval()
 
 
@@ -296,16 +293,6 @@ def reported(counts: NDArray[np.int64], radii: NDArray[np.float64], noise: Noise
     )
 
 
-@dataclass(frozen=True)
-class LevelFitProgress:
-    """LevelFitProgress callbacks."""
-
-    begin: Callable[[int, int], None] | None = None
-    """(noisy rows to be shown to a network, epochs of training)"""
-    rows: Callable[[int], None] | None = None
-    epoch: Callable[[], None] | None = None
-
-
 def fit_levels_into(
     out: Path,
     models: Sequence[BaseClassifier],
@@ -313,7 +300,7 @@ def fit_levels_into(
     plan: LevelFitPlan,
     indices: range | None = None,
     execution: Execution | None = None,
-    progress: LevelFitProgress | None = None,
+    progress: FitProgress | None = None,
     origin: dict[str, Any] | None = None,
     start: Path | None = None,
 ) -> LevelReport:
@@ -323,7 +310,7 @@ def fit_levels_into(
     be taken for one: what makes it a model, the description of the weights, is written last. Another plan, model or
     data set is refused. ``start``: a trained model whose network, all but its last layer, the chooser starts from.
     """
-    execution, progress = execution or Execution(), progress or LevelFitProgress()
+    execution, progress = execution or Execution(), progress or FitProgress()
     indices = range(len(dataset)) if indices is None else indices
     if len(models) not in (1, len(plan.sigmas)):
         raise InvalidValueError(
@@ -351,13 +338,10 @@ def fit_levels_into(
         if (done := _finished(out)) is not None:
             return done
         drawn_inputs = np.concatenate((fitted, kept))
-        if progress.begin is not None:
-            cast = plan.votes * (len(plan.sigmas) * len(drawn_inputs) + len(kept))
-            progress.begin(cast + plan.epochs * plan.copies * len(fitted), plan.epochs)
+        cast = plan.votes * (len(plan.sigmas) * len(drawn_inputs) + len(kept))
+        progress.begin(cast + plan.epochs * plan.copies * len(fitted), plan.epochs, 0)
         radii = radii_by_level(models, dataset, drawn_inputs, plan, execution, progress.rows)
-        chooser = fitted_chooser(
-            spec, dataset, fitted, radii[: len(fitted)], plan, progress.rows, progress.epoch, begun
-        )
+        chooser = fitted_chooser(spec, dataset, fitted, radii[: len(fitted)], plan, progress, begun)
         noise = NOISES[plan.noise](plan.noise_sigma)
         seed, voter = stage_seed(plan.seed, "fit chooser"), TorchClassifier(chooser, spec.architecture)
         counts = counted_votes(voter, dataset, kept, noise, plan.votes, seed, execution, progress.rows)

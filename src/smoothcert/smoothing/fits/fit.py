@@ -31,6 +31,7 @@ from smoothcert.runs.statement import PlanStatement, save_sigmas
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.fits.features import group_labels, named_groups
 from smoothcert.smoothing.fits.objective import (
+    FitProgress,
     FitPurpose,
     GroupScales,
     LowRankScales,
@@ -64,16 +65,6 @@ class SubEpoch:
     """Geometric mean."""
     least: float
     greatest: float
-
-
-@dataclass(frozen=True)
-class FitProgress:
-    """Progress callbacks."""
-
-    begin: Callable[[int, int, int], None] | None = None
-    """(rows to evaluate, sub-epochs in all, sub-epochs done before)"""
-    rows: Callable[[int], None] | None = None
-    sub_epoch: Callable[[SubEpoch], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,10 +128,9 @@ def fit_into(
         if history:
             route.restore(tensors)
         done = len(history)
-        if progress.begin is not None:
-            left, checks = plan.sub_epochs + 1 - done, (plan.validation_n0 + plan.validation_n) * len(kept)
-            rows = left * checks + min(left, plan.sub_epochs) * route.rows(len(fitted))
-            progress.begin(rows, plan.sub_epochs, max(done - 1, 0))
+        left, checks = plan.sub_epochs + 1 - done, (plan.validation_n0 + plan.validation_n) * len(kept)
+        rows = left * checks + min(left, plan.sub_epochs) * route.rows(len(fitted))
+        progress.begin(rows, plan.sub_epochs, max(done - 1, 0))
         for number in range(done, plan.sub_epochs + 1):
             outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
             sigmas = route.sigmas()
@@ -158,8 +148,7 @@ def fit_into(
             write_sigmas(files.sigmas_after(number), sigmas)
             save_checkpoint(out, {"history": [asdict(each) for each in history], "tensors": route.tensors()})
             write_lines(files.metrics, map(asdict, history))
-            if progress.sub_epoch is not None:
-                progress.sub_epoch(step)
+            progress.epoch(step)
         save_sigmas(out, diagonal_noise(plan.noise, route.sigmas()))
     return read_fit(out)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import add
@@ -73,6 +73,17 @@ class Streams:
         order = self.permutation(len(indices), FitPurpose.HOLDOUT)[:drawn]
         positions = np.asarray(indices, dtype=np.int64)[order]
         return np.sort(positions[validation:]), np.sort(positions[:validation])
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """Progress callbacks of a fit."""
+
+    begin: Callable[[int, int, int], None] = lambda *_: None
+    """(rows to evaluate, epochs or sub-epochs in all, those done before)"""
+    rows: Callable[[int], None] = lambda _: None
+    epoch: Callable[[Any], None] = lambda _: None
+    """What there is to say of one that ended: a number, or its metrics."""
 
 
 def shrunk_share(votes: NDArray[Any], of: NDArray[Any] | int) -> NDArray[np.float64]:

@@ -76,9 +76,7 @@ class Route(ABC):
         """Return to where :meth:`tensors` was asked."""
 
     @abstractmethod
-    def sub_epoch(
-        self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
-    ) -> Outcome:
+    def sub_epoch(self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None]) -> Outcome:
         """Sub-epoch ``number``, from 1 on."""
 
     def _shuffled(self, number: int, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,9 +142,7 @@ class GradientRoute(Route):
                 parameter.copy_(saved)
         self._optimizer.load_state_dict(tensors["optimizer"])
 
-    def sub_epoch(
-        self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
-    ) -> Outcome:
+    def sub_epoch(self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None]) -> Outcome:
         """One pass over the inputs at ``indices`` in an order of its own."""
         plan, shuffled = self._plan, self._shuffled(number, indices)
         for group in self._optimizer.param_groups:
@@ -162,8 +158,7 @@ class GradientRoute(Route):
                     self._step(slope, sigmas, number, batch)
                     gap = float(np.exp(slope.log_gap / slope.counted))
                     areas.append((certified_area(sigmas, gap, plan.noise), slope.counted))
-                if on_rows is not None:
-                    on_rows(self.rows(slope.inputs))
+                on_rows(self.rows(slope.inputs))
         counted, right = sum(slope.counted for slope in slopes), sum(slope.right for slope in slopes)
         if not counted:
             hint = "raise --beta: the model's softmax may be less sure than its votes, "
@@ -246,9 +241,7 @@ class VoteRoute(Route):
         """Return to where :meth:`tensors` was asked."""
         self._parameters = [tensors["theta"].clone()]
 
-    def sub_epoch(
-        self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
-    ) -> Outcome:
+    def sub_epoch(self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None]) -> Outcome:
         """One sweep: every group is tried once in either direction."""
         plan = self._plan
         x, labels = self._inputs(np.sort(self._shuffled(number, indices)[: plan.tried]))
@@ -259,8 +252,7 @@ class VoteRoute(Route):
             def counted(theta: Tensor, rows: NDArray[np.int64]) -> Counts:
                 scale = torch.from_numpy(self._scales.sigmas([theta])).to(x.dtype)
                 votes = self._passes.labels(pool, (x[rows, None] + unit[rows] * scale).flatten(0, 1))
-                if on_rows is not None:
-                    on_rows(plan.votes * len(x))  # rows not cast because their input was wrong are done too
+                on_rows(plan.votes * len(x))  # rows not cast because their input was wrong are done too
                 votes = votes.reshape(len(rows), -1)
                 return np.stack([(votes == label).sum(1) for label in range(classes)], axis=1)
 

@@ -16,6 +16,7 @@ from smoothcert.databases import split_address
 from smoothcert.errors import InvalidValueError, SmoothcertError
 from smoothcert.files import checksum, parse_json
 from smoothcert.registry import Registry
+from smoothcert.runs.manifest import unlike_answers
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import ModelClassifier
@@ -43,7 +44,6 @@ class IncompleteMemoryError(StoreError):
 FORMAT = 1
 NORMS = ("l1", "l2")
 _SHOWN = 16  # numbers of classes
-_ROUNDED = 50  # of so many rows one may have another class on another machine
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,7 @@ def _contradict(mine: object, theirs: object) -> bool:
     if not isinstance(mine, str) or not isinstance(theirs, str):
         return False
     (rows, _, one), (others, _, other) = mine.partition("|"), theirs.partition("|")
-    classes = one.split(), other.split()
-    unlike = sum(a != b for a, b in zip(*classes))
-    return rows == others and (len(classes[0]) != len(classes[1]) or unlike * _ROUNDED > len(classes[0]))
+    return rows == others and unlike_answers(one.split(), other.split()) > 0
 
 
 def numbering(order: Sequence[int] | None) -> str:
