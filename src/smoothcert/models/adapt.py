@@ -201,7 +201,13 @@ def adapt(
             scripted: Any = model
             model, name = (lambda batch: scripted(torch.from_numpy(batch))), scripted.name
         base = FunctionClassifier(
-            model, outputs, classes, name, thread_safe, input_dtype=input_dtype, retries=retries or 0
+            model,
+            outputs,
+            classes,
+            name,
+            thread_safe=thread_safe,
+            input_dtype=input_dtype,
+            retries=retries or 0,
         )
     elif hasattr(model, "predict"):
         raise InvalidValueError(
