@@ -19,7 +19,7 @@ from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.models.adapt import adapt
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
-from smoothcert.smoothing.fits.features import ranked_features
+from smoothcert.smoothing.fits.plan import ranked_features
 from smoothcert.smoothing.fits.fit import fit_into
 from smoothcert.smoothing.fits.plan import FitPlan
 

@@ -282,7 +282,7 @@ def load_model(
     Its inputs lie in [0, 1] and it returns logits. ``model_dir`` is where ``model_name`` lies. ``dataset`` and
     ``threat_model`` (``L1`` or ``L2``) reject a model that was trained for others, where the run says.
     """
-    from smoothcert.analysis.trained import read_recipe_file
+    from smoothcert.analysis.facts import read_recipe_file
     from smoothcert.architectures.weights import load_model as read_model
 
     path = Path(model_name) if model_dir is None else Path(model_dir) / model_name

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import torch
 
 from smoothcert import datasets
+from smoothcert.analysis.facts import TRAINED, training_facts
 from smoothcert.analysis.seeds import SeedGroup
-from smoothcert.analysis.trained import TRAINED, training_facts
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.engine.backends.processes import end_with_parent, without_main

@@ -8,23 +8,16 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import reduce
 
+from smoothcert_verify import records
 from smoothcert_verify.intervals import ZERO, Interval
 from smoothcert_verify.noise import INFINITE, Noise
 from smoothcert_verify.reading import UnreadableError
-from smoothcert_verify.records import (
-    OF_SIGMA,
-    RELATIVE,
-    Judge,
-    answer_problems,
-    shape_problems,
-    stream_problems,
-)
 from smoothcert_verify.statement import CHOOSER_BOUND, CHOOSER_PART, Chooser, Levels
 from smoothcert_verify.votes import LEVELS, LevelLine, LevelVotes, StatedRecord, Votes
 
 
 @dataclass
-class LevelJudge(Judge):
+class LevelJudge(records.Judge):
     """Recomputes records whose σ follows the input by levels: the radius is min over levels of max(reach, radius)."""
 
     lines: Mapping[int, LevelLine] = field(default_factory=dict)
@@ -37,7 +30,7 @@ class LevelJudge(Judge):
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
         """Everything about a record and its line that doesn't follow."""
-        yield from shape_problems(record, stretched=False)
+        yield from records.shape_problems(record, stretched=False)
         if record.selection is None or record.estimation is None:
             yield "keeps no votes"
             return
@@ -103,7 +96,7 @@ class LevelJudge(Judge):
         for votes, phase in ((line.chosen, "selection"), (line.chooser, "estimation")):
             if votes is None:
                 continue
-            for problem in stream_problems(votes, phase, index, seed, "hard"):
+            for problem in records.stream_problems(votes, phase, index, seed, "hard"):
                 yield f"chooser: {problem}"
             if len(votes.counts) != levels:
                 yield f"chooser: {phase} votes for {len(votes.counts)} levels, the plan has {levels}"
@@ -116,7 +109,7 @@ class LevelJudge(Judge):
         """Votes of a level that isn't home: they end at once where its class is another than the home level's."""
         seed = self.seed_of(one.level)
         for votes, phase in ((one.selection, "selection"), (one.estimation, "estimation")):
-            yield from stream_problems(votes, phase, index, seed, "hard")
+            yield from records.stream_problems(votes, phase, index, seed, "hard")
             if len(votes.counts) != self.classes:
                 yield f"{phase} votes for {len(votes.counts)} classes, others have {self.classes}"
         if one.selection.n != self.plan.n0:
@@ -137,9 +130,9 @@ class LevelJudge(Judge):
         each = [reach.at_least(radius) for reach, radius in zip(reached, radii)]
         widest = max(levels.sigmas if levels.chooser is None else (*levels.sigmas, levels.chooser.sigma))
         scale = Noise(self.plan.noise, (widest,))
-        yield from answer_problems(record, candidate, reduce(Interval.at_most, each), None, scale)
+        yield from records.answer_problems(record, candidate, reduce(Interval.at_most, each), None, scale)
         if "recertified_from" not in self.plan.fields:  # whose votes were cast for another α or bound
-            yield from self._left_out(line, radii, each, OF_SIGMA * scale.mean.high)
+            yield from self._left_out(line, radii, each, records.OF_SIGMA * scale.mean.high)
 
     def _radius(self, candidate: int, one: LevelVotes, home: bool) -> Interval:
         """How far a level answers the candidate; 0 where it chose another class."""
@@ -183,7 +176,7 @@ class LevelJudge(Judge):
             if level in looked:
                 continue
             others = reduce(Interval.at_most, (one for k, one in enumerate(each) if k != level))
-            if line.chooser is not None and each[level].high < others.low - others.low * RELATIVE:
+            if line.chooser is not None and each[level].high < others.low - others.low * records.RELATIVE:
                 yield f"no votes at level {level}, which isn't out of reach"
 
 

@@ -14,18 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from smoothcert_verify import reading
 from smoothcert_verify.levels import LevelJudge
 from smoothcert_verify.noise import Noise
-from smoothcert_verify.reading import (
-    RunError,
-    UnreadableError,
-    checksum,
-    is_intact,
-    opened_database,
-    opened_journal,
-    parse_json,
-    read_file,
-)
 from smoothcert_verify.records import Judge, Log
 from smoothcert_verify.report import Report, believed, verified
 from smoothcert_verify.statement import MOST_TIMES_N, Plan, Statement, read_statement
@@ -71,7 +62,7 @@ def verify_run(
     seen: set[int] = set()
     sums = hashlib.sha256()
     readable = True
-    with opened_journal(directory) as journal:
+    with reading.opened_journal(directory) as journal:
         checks.totals = journal.totals
         if begin is not None:
             begin(journal.count)
@@ -119,7 +110,7 @@ def _judge(directory: Path, plan: Plan, allocation: dict[str, Any] | None, repor
             if noise.diagonal:
                 _check_stated_scales(plan, noise, report)
             judge.stated_distance = _stated_distance(plan, noise, report)
-    except UnreadableError as error:
+    except reading.UnreadableError as error:
         report.problem(None, str(error))
     return judge
 
@@ -140,7 +131,7 @@ def _stated_distance(plan: Plan, noise: Noise, report: Report) -> Fraction:
         return Fraction(0)
     stated = plan.fields.get("sampler_error")
     if type(stated) is not float or not 0 <= stated <= 1:
-        raise UnreadableError(f"the plan's sampler_error is {stated!r}, which is not a probability")
+        raise reading.UnreadableError(f"the plan's sampler_error is {stated!r}, which is not a probability")
     if noise.diagonal and len(noise.scales) != grid.dimension:
         return Fraction(0)  # reported by the scales
     exact = grid.distance(noise)
@@ -158,7 +149,7 @@ def _checked(
 ) -> StatedRecord | None:
     try:
         record = StatedRecord.parse(row)
-    except UnreadableError as error:
+    except reading.UnreadableError as error:
         report.problem(_index_of(row), f"has {error}")
         return None
     problems = []
@@ -258,15 +249,15 @@ def _same_total(rule: str, total: int) -> bool:
 def _read_allocation(directory: Path) -> dict[str, Any]:
     path = directory / "allocation.json"
     try:
-        fields = parse_json(read_file(path))
+        fields = reading.parse_json(reading.read_file(path))
         votes = {int(index): n for index, n in fields["votes"].items()}
         numbers = [fields["total"], fields["spent_before"], *votes.values()]
-        if not is_intact(fields):
+        if not reading.is_intact(fields):
             raise ValueError("its checksum doesn't match")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} can't be read ({error}); get the run again") from None
+        raise reading.RunError(f"{path} can't be read ({error}); get the run again") from None
     if any(type(number) is not int for number in numbers):
-        raise RunError(f"{path} must hold whole numbers; get the run again")
+        raise reading.RunError(f"{path} must hold whole numbers; get the run again")
     return {**fields, "votes": votes}
 
 
@@ -282,7 +273,7 @@ class _Checksums:
         flat = {"kind": statement["kind"]}
         for part in ("plan", "model", "data"):
             flat |= {f"{part}.{name}".rstrip("."): value for name, value in statement[part].items()}
-        self._statement, self._noted = checksum(flat), noted
+        self._statement, self._noted = reading.checksum(flat), noted
         self._count = self._sum = 0
         self._broken = False
 
@@ -324,11 +315,11 @@ class _Checksums:
 def _noted_records(directory: Path) -> int:
     """How many records the writer noted outside the journal; 0 where it noted nothing readable."""
     try:
-        count, digest = read_file(directory / ".lock", _MOST_NOTED).split()
+        count, digest = reading.read_file(directory / ".lock", _MOST_NOTED).split()
         noted = int(count)
     except (FileNotFoundError, ValueError):
         return 0
-    return noted if digest.decode(errors="replace") == checksum(noted) else 0
+    return noted if digest.decode(errors="replace") == reading.checksum(noted) else 0
 
 
 def _index_of(row: dict[str, Any]) -> int | None:
@@ -353,12 +344,14 @@ def _check_memory(path: Path, plan: Plan | None, report: Report) -> None:
     That shows that no record was lost, changed or moved; not that the regions in it are ones that votes support.
     """
     if plan is None or not plan.stateful:
-        raise RunError(f"--memory is for answers of a region memory, {report.run} has none: leave it out")
+        raise reading.RunError(
+            f"--memory is for answers of a region memory, {report.run} has none: leave it out"
+        )
     stated = plan.fields.get("memory")
     head = stated.get("head") if isinstance(stated, dict) else None
     passes, known = False, ""
     try:
-        with opened_database(path, _MEMORY_TABLES) as connection:
+        with reading.opened_database(path, _MEMORY_TABLES) as connection:
             for known in _heads(connection):
                 passes = passes or known == head
             ((last, digest),) = connection.execute("SELECT count, hash FROM head").fetchall()
@@ -376,7 +369,7 @@ def _check_memory(path: Path, plan: Plan | None, report: Report) -> None:
 def _heads(connection: sqlite3.Connection) -> Iterator[str]:
     """The head of the empty memory and after each record; ValueError where the chain is broken."""
     ((text,),) = connection.execute("SELECT text FROM statement").fetchall()
-    fields = parse_json(text)
+    fields = reading.parse_json(text)
     if not isinstance(fields, dict):
         raise ValueError("its statement is not a JSON object")
     fields.pop("answers", None)

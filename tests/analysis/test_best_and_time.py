@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.facts import own_sigmas
+from smoothcert.analysis.facts import own_sigmas, stated_training
 from smoothcert.analysis.layouts import render_table, training_time
 from smoothcert.analysis.plots.curves import plot_envelope
 from smoothcert.analysis.plots.kinds import checked, run_labels
 from smoothcert.analysis.seeds import best_rows
-from smoothcert.analysis.trained import stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run

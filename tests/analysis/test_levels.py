@@ -11,7 +11,14 @@ import pytest
 from smoothcert import SmoothedClassifier
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.evidence import planned_ceiling, radius_ceiling
-from smoothcert.analysis.facts import alpha_of_class, chooser_of, inputs_depend, levels_of, sigma_per
+from smoothcert.analysis.facts import (
+    Departures,
+    alpha_of_class,
+    chooser_of,
+    inputs_depend,
+    levels_of,
+    sigma_per,
+)
 from smoothcert.analysis.intervals import acr_interval, statement
 from smoothcert.analysis.layouts import render_table
 from smoothcert.analysis.metrics import runtime, summarise
@@ -22,7 +29,6 @@ from smoothcert.analysis.plots.votes import plot_samples
 from smoothcert.analysis.report.page import ReportOptions, make_payload
 from smoothcert.analysis.report.statements import certify_command
 from smoothcert.analysis.seeds import differ_in_seed_alone, method_of
-from smoothcert.analysis.trained import Departures
 from smoothcert.cli import main
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation.certification import certify_dataset

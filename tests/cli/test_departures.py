@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.analysis.trained import Departures, guessing, near_chance, uninformative
+from smoothcert.analysis.facts import Departures, guessing, near_chance, uninformative
 from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.cli import main
 from smoothcert.runs.manifest import Manifest

@@ -8,9 +8,8 @@ from typing import Any
 
 from smoothcert.analysis import seeds, tables
 from smoothcert.analysis.changes import changes_table
-from smoothcert.analysis.facts import data_in_words, dataset_of
+from smoothcert.analysis.facts import SECONDS, data_in_words, dataset_of, stated_training
 from smoothcert.analysis.metrics import RunFacts, RunSummary, check_same_norm, summarise
-from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import check_name

@@ -12,8 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.facts import chooser_of, dataset_of, levels_of, search_of, sigma_per
-from smoothcert.analysis.trained import training_difference, training_seed
+from smoothcert.analysis.facts import (
+    chooser_of,
+    dataset_of,
+    levels_of,
+    search_of,
+    sigma_per,
+    training_difference,
+    training_seed,
+)
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import shown_name
 from smoothcert.runs.run import Run

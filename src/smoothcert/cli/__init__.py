@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from smoothcert.cli.help_pages import ShortPage
 
 import smoothcert
+from smoothcert.cli import console
 from smoothcert.cli.commands import (
     COMMANDS,
     FAMILIES,
@@ -25,18 +26,6 @@ from smoothcert.cli.commands import (
     joined,
     path_of,
     renamed,
-)
-from smoothcert.cli.console import (
-    end_event,
-    give_up_output,
-    guarded_output,
-    help_console,
-    interruptible,
-    log_format,
-    report_mistake,
-    show_warnings,
-    stderr,
-    warn,
 )
 
 _HELP = """Certified robustness by randomized smoothing.
@@ -72,8 +61,8 @@ def make_app(words: Sequence[str] = (), page: ShortPage | None = None) -> App:
         default_parameter=plain,
         group_commands=_PANELS["Options"],
         suppress_keyboard_interrupt=False,
-        console=help_console(),
-        error_console=stderr(),
+        console=console.help_console(),
+        error_console=console.stderr(),
         error_formatter=_mistake_panel,
     )
     families: dict[str, App] = {}
@@ -151,12 +140,12 @@ def _short_page(words: Sequence[str]) -> ShortPage | None:
 
 def main(tokens: list[str] | None = None) -> None:
     """Run the command line; it ends with one of the codes of :class:`Exit`."""
-    show_warnings()
+    console.show_warnings()
     given = sys.argv[1:] if tokens is None else tokens
-    with log_format(parsed(given)[0]) as as_json:
+    with console.log_format(parsed(given)[0]) as as_json:
         code = _run(given, as_json)
         if as_json:
-            end_event(code)
+            console.end_event(code)
     if code:
         sys.exit(code)
 
@@ -169,50 +158,52 @@ def _run(given: Sequence[str], as_json: bool) -> int:
     path = path_of(words)
     try:
         check_platform()
-        with interruptible(), guarded_output():
+        with console.interruptible(), console.guarded_output():
             if changes:
-                warn(f"{'; '.join(changes)}: the earlier spelling still works")
+                console.warn(f"{'; '.join(changes)}: the earlier spelling still works")
             page = _short_page(words)
             app = make_app(words, page)
             app(words, exit_on_error=False, print_error=not as_json, result_action="return_value")
             if page is not None:
-                page.finish(help_console())
+                page.finish(console.help_console())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except CycloptsError as error:
         if as_json:
             from smoothcert.cli.help_pages import in_words
 
-            report_mistake(in_words(error), exit_code=Exit.MISTAKE)
+            console.report_mistake(in_words(error), exit_code=Exit.MISTAKE)
         return Exit.MISTAKE
     except SmoothcertError as error:
-        report_mistake(str(error), exit_code=Exit.MISTAKE)
+        console.report_mistake(str(error), exit_code=Exit.MISTAKE)
         return Exit.MISTAKE
     except BrokenPipeError:
         # The reader of a pipe has seen enough (`… | head`); closing quietly is what it expects.
-        give_up_output()
+        console.give_up_output()
         return Exit.DONE
     except (MemoryError, RecursionError) as error:
-        report_mistake(
+        console.report_mistake(
             f"{type(error).__name__}: what was asked, or what a file claims, needs more memory or depth than there is",
             exit_code=Exit.MISTAKE,
         )
         return Exit.MISTAKE
     except OSError as error:
-        give_up_output()
+        console.give_up_output()
         # A file that was opened by its descriptor has that number for its name.
         name = None if isinstance(error.filename, int) else error.filename
-        report_mistake(f"{name or 'input or output'}: {error.strerror or error}", exit_code=Exit.MISTAKE)
+        console.report_mistake(
+            f"{name or 'input or output'}: {error.strerror or error}", exit_code=Exit.MISTAKE
+        )
         return Exit.MISTAKE
     except KeyboardInterrupt:
         resumes = path is not None and COMMANDS[path].resumes and "--dry-run" not in words
         again = f"; rerun the same command to resume: {shlex.join(['smoothcert', *given])}" if resumes else ""
-        report_mistake(f"interrupted{again}", exit_code=Exit.INTERRUPTED)
+        console.report_mistake(f"interrupted{again}", exit_code=Exit.INTERRUPTED)
         return Exit.INTERRUPTED
     except Exception as error:
         if not as_json:
             raise
-        report_mistake(
+        console.report_mistake(
             f"{type(error).__name__}: {error}", exit_code=Exit.BUG, traceback=traceback.format_exc()
         )
         return Exit.BUG

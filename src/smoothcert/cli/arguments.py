@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 from numpy.typing import NDArray
 
-from smoothcert.analysis.trained import Departures, Fact, read_recipe_file, training_facts
+from smoothcert.analysis.facts import Departures, Fact, read_recipe_file, training_facts
 from smoothcert.bounds.base import VoteKind
 from smoothcert.cli.options import ModelOptions
 from smoothcert.datasets.base import DATASETS, Dataset
@@ -113,7 +113,7 @@ class NamedModel:
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
-    from smoothcert.analysis.trained import trained_range
+    from smoothcert.analysis.facts import trained_range
     from smoothcert.architectures.checkpoints import CHECKPOINT_SUFFIXES, whole_module
     from smoothcert.architectures.weights import load_model
     from smoothcert.models.adapt import as_stated

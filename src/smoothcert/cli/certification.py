@@ -12,18 +12,10 @@ from rich.table import Table
 
 from smoothcert.analysis.facts import votes_in_words, votes_used
 from smoothcert.bounds.base import BOUNDS, VoteKind
+from smoothcert.cli import options
 from smoothcert.cli.arguments import NamedModel, load_named_model
 from smoothcert.cli.console import View, figure_table, progress_bar
 from smoothcert.cli.levels import LevelOptions
-from smoothcert.cli.options import (
-    BoundName,
-    DataName,
-    DataOptions,
-    ModelOptions,
-    NoiseText,
-    Sigma,
-    settle_for,
-)
 from smoothcert.cli.plan_options import EngineOptions, SearchText, VoteOptions, search_of
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import check_count
@@ -91,11 +83,11 @@ class Asked:
 class CertificationOptions:
     """All that decides what is certified, and how fast; where it goes is the command's own."""
 
-    dataset: DataName = None
-    sigma: Sigma = None
-    noise: NoiseText = None
+    dataset: options.DataName = None
+    sigma: options.Sigma = None
+    noise: options.NoiseText = None
     votes: VoteOptions = VoteOptions()
-    bound: BoundName | None = None
+    bound: options.BoundName | None = None
     """top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft votes,
     hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, and, only at certain n
     (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where --stop looks at the votes,
@@ -105,11 +97,11 @@ class CertificationOptions:
     stopping: StopOptions = StopOptions()
     sigma_search: SearchText = None
     levels: LevelOptions = LevelOptions()
-    data: DataOptions = DataOptions()
+    data: options.DataOptions = options.DataOptions()
     shard: str | None = None
     """I/N: every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert run merge` makes
     one run of all N. For arrays of jobs in a batch queue (docs/scaling.md)."""
-    model_options: ModelOptions = ModelOptions()
+    model_options: options.ModelOptions = options.ModelOptions()
     engine: EngineOptions = EngineOptions()
 
     def of(self, model: str, default_bound: str | None = None, hold: list[str] | None = None) -> Asked:
@@ -138,7 +130,7 @@ class CertificationOptions:
         classifier = self.levels.smoothed(
             model, named, self.model_options, execution, sigma, perturbation or noise, **plan
         )
-        settle_for(classifier, inputs, hold)
+        options.settle_for(classifier, inputs, hold)
         noise = noise if perturbation is None else perturbation.name
         return Asked(named, noise, data_name, inputs, choice, classifier)
 

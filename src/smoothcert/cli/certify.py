@@ -10,7 +10,7 @@ from cyclopts import Group, Parameter
 from rich.table import Column, Table
 
 from smoothcert.analysis.evidence import planned_ceiling
-from smoothcert.analysis.trained import TRAINED, uninformative
+from smoothcert.analysis.facts import TRAINED, uninformative
 from smoothcert.cli.arguments import foreign_fit
 from smoothcert.cli.certification import Asked, CertificationOptions, certify_with_bar, run_view
 from smoothcert.cli.console import View, emit, note, progress_bar, warn

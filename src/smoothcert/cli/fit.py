@@ -22,15 +22,18 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.plain_text import beside, command, typed
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.run import read_run
-from smoothcert.smoothing.fits.features import (
+from smoothcert.smoothing.fits.plan import (
+    CALIBRATION,
+    VALIDATION,
+    VOTES,
     Feature,
+    FitPlan,
     feature_names,
     group_labels,
     group_names,
     ranked_features,
     ranked_groups,
 )
-from smoothcert.smoothing.fits.plan import CALIBRATION, VALIDATION, VOTES, FitPlan
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.fits.fit import Fit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Group, Parameter
 
-from smoothcert.analysis.trained import guessing
+from smoothcert.analysis.facts import guessing
 from smoothcert.cli.arguments import NamedModel, load_named_model
 from smoothcert.cli.commands import HELP_ALL
 from smoothcert.cli.console import note, warn

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from smoothcert.analysis.evidence import off_grid_in_words, printed_radii
-from smoothcert.analysis.facts import data_in_words, votes_used
-from smoothcert.analysis.trained import Departures
+from smoothcert.analysis.facts import Departures, data_in_words, votes_used
 from smoothcert.cli.arguments import RunPath, chosen_beforehand
 from smoothcert.cli.console import View, emit, figure_table
 from smoothcert.cli.options import OutputOptions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from smoothcert import datasets
-from smoothcert.analysis.trained import guessing
+from smoothcert.analysis.facts import guessing
 from smoothcert.cli.console import View, emit, note, progress_bar, silence, warn
 from smoothcert.cli.options import OutputOptions
 from smoothcert.cli.plan_options import OptionField, given, listed, merged, option, options, sentence

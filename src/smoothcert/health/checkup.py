@@ -18,23 +18,7 @@ import smoothcert
 from smoothcert.databases import Mount, mount_of
 from smoothcert.engine.execution import Execution, usable_cores
 from smoothcert.extras import EXTRAS
-from smoothcert.health.trials import (
-    KNOWN,
-    LENET,
-    RESNET20,
-    RESNET50,
-    BesideCpu,
-    KnownAnswer,
-    NoiseFit,
-    RandomNetwork,
-    Rates,
-    SameBits,
-    beside_cpu,
-    known_answers,
-    measure,
-    noise_fits,
-    same_bits,
-)
+from smoothcert.health import trials
 from smoothcert.models.numerics import check_device
 
 _REQUIRED = ("torch", "numpy", "scipy", "safetensors")
@@ -130,7 +114,7 @@ def _missing() -> dict[str, str]:
     return {name: f"pip install 'smoothcert[{name}]'" for name in sorted(names)}
 
 
-def advise(here: Environment, rates: Sequence[Rates]) -> list[str]:
+def advise(here: Environment, rates: Sequence[trials.Rates]) -> list[str]:
     """A sentence for each thing to change; none where all is well."""
     said = _about_machine(here)
     # While others compete for the cores, a ratio of two measurements is theirs as much as ours.
@@ -172,7 +156,7 @@ def _about_machine(here: Environment) -> list[str]:
     return said
 
 
-def _about_speed(rates: Sequence[Rates]) -> list[str]:
+def _about_speed(rates: Sequence[trials.Rates]) -> list[str]:
     said = []
     for rate in rates:
         if rate.auto and rate.ratio < _SLOW:
@@ -194,15 +178,20 @@ def _about_speed(rates: Sequence[Rates]) -> list[str]:
 class Thoroughness:
     """How much a check-up does."""
 
-    bits: tuple[tuple[RandomNetwork, int], ...]
+    bits: tuple[tuple[trials.RandomNetwork, int], ...]
     """Networks, and votes on each of three inputs."""
     noise_votes: int
-    speed: tuple[RandomNetwork, ...]
+    speed: tuple[trials.RandomNetwork, ...]
     least_seconds: float
 
 
-QUICK = Thoroughness(((LENET, 128),), 20_000, (LENET,), 0.1)
-FULL = Thoroughness(((LENET, 640), (RESNET20, 160)), 200_000, (LENET, RESNET20, RESNET50), 0.5)
+QUICK = Thoroughness(((trials.LENET, 128),), 20_000, (trials.LENET,), 0.1)
+FULL = Thoroughness(
+    ((trials.LENET, 640), (trials.RESNET20, 160)),
+    200_000,
+    (trials.LENET, trials.RESNET20, trials.RESNET50),
+    0.5,
+)
 
 
 @dataclass
@@ -210,11 +199,11 @@ class Checkup:
     """What was found so far."""
 
     environment: Environment | None = None
-    known: list[KnownAnswer] = field(default_factory=list)
-    beside: list[BesideCpu] = field(default_factory=list)
-    bits: list[SameBits] = field(default_factory=list)
-    noise: list[NoiseFit] = field(default_factory=list)
-    rates: list[Rates] = field(default_factory=list)
+    known: list[trials.KnownAnswer] = field(default_factory=list)
+    beside: list[trials.BesideCpu] = field(default_factory=list)
+    bits: list[trials.SameBits] = field(default_factory=list)
+    noise: list[trials.NoiseFit] = field(default_factory=list)
+    rates: list[trials.Rates] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Steps that couldn't be taken, and routes that don't work here: no promise is broken by them."""
 
@@ -236,7 +225,7 @@ class Checkup:
             if not trial.fits
         ]
         known = [
-            f"{trial.noise} noise on {trial.device}: votes {trial.votes}, known are {KNOWN[trial.noise]}"
+            f"{trial.noise} noise on {trial.device}: votes {trial.votes}, known are {trials.KNOWN[trial.noise]}"
             for trial in self.known
             if not trial.right
         ]
@@ -325,18 +314,18 @@ def check_up(
     steps: list[tuple[str, list[Any], Callable[[], tuple[list[Any], list[str]]]]] = []
     if device is not None:
         devices = (device,)
-        steps.append((f"known votes on {device}", checkup.known, partial(known_answers, device)))
+        steps.append((f"known votes on {device}", checkup.known, partial(trials.known_answers, device)))
         for network, votes in how.bits:
-            beside = partial(beside_cpu, network, device, votes)
+            beside = partial(trials.beside_cpu, network, device, votes)
             steps.append((f"votes beside the CPU's, {network.name} on {device}", checkup.beside, beside))
     for name in devices:
         for network, votes in how.bits:
-            same = partial(same_bits, network, name, votes)
+            same = partial(trials.same_bits, network, name, votes)
             steps.append((f"same bits, {network.name} on {name}", checkup.bits, same))
-        steps.append((f"noise on {name}", checkup.noise, partial(noise_fits, name, how.noise_votes)))
+        steps.append((f"noise on {name}", checkup.noise, partial(trials.noise_fits, name, how.noise_votes)))
     for name in devices:
         for network in how.speed:
-            speed = partial(measure, network, name, how.least_seconds)
+            speed = partial(trials.measure, network, name, how.least_seconds)
             steps.append((f"speed, {network.name} on {name}", checkup.rates, speed))
     for number, (words, results, trial) in enumerate(steps):
         if on_step is not None:

@@ -20,19 +20,7 @@ from operator import xor
 from pathlib import Path
 from typing import Any, Self
 
-from smoothcert.databases import (
-    COMPANIONS,
-    SQLITE_ERRORS,
-    FileIdentity,
-    check_plain_files,
-    connect_sqlite,
-    connect_to_read,
-    foreign_object,
-    network_mount,
-    snapshot,
-    sqlite_problem,
-    transaction,
-)
+from smoothcert import databases
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import new_checksum
 from smoothcert.runs.records import UNREADABLE, Record, Records
@@ -203,9 +191,9 @@ class Journal:
         self._checksums = RowChecksums(statement)
         self._at_least, self._noted = at_least, noted
         self._totals = Totals(0, 0, statement)
-        self._identity: FileIdentity | None = None
+        self._identity: databases.FileIdentity | None = None
         try:
-            check_plain_files(path, writable)
+            databases.check_plain_files(path, writable)
         except DataError as error:
             raise RunError(str(error)) from None
         existed = path.exists()
@@ -230,10 +218,10 @@ class Journal:
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
-        mode = "WAL" if network_mount(self.path) is None else "DELETE"
+        mode = "WAL" if databases.network_mount(self.path) is None else "DELETE"
         self._connection.execute(f"PRAGMA journal_mode = {mode}")
         self._connection.execute("PRAGMA synchronous = FULL")
-        with transaction(self._connection):
+        with databases.transaction(self._connection):
             present, damage = self._present_columns(), Damage()
             if not present:
                 self._connection.execute(CREATE_RECORDS)
@@ -252,7 +240,7 @@ class Journal:
             self._connection.execute("INSERT INTO totals VALUES (0, '', ?)", (self._checksums.statement,))
             totals = self._counted_anew()
         wal = self.path.with_name(f"{self.path.name}-wal")  # some file systems allow none
-        self._identity = FileIdentity(self.path.parent, self.path, *([wal] if wal.exists() else []))
+        self._identity = databases.FileIdentity(self.path.parent, self.path, *([wal] if wal.exists() else []))
         self._settle(totals)
 
     def _counted_anew(self) -> Totals:
@@ -290,7 +278,7 @@ class Journal:
                 "added to any more; put it back, or choose another --out, and rerun the same command"
             )
         checksums: list[str] = []
-        with _explained(self.path), transaction(self._connection):
+        with _explained(self.path), databases.transaction(self._connection):
             for row in rows:
                 values = row[: len(COLUMNS) - 1]
                 checksums.append(self._checksums.of(values))
@@ -300,7 +288,7 @@ class Journal:
 
     def drop(self, indices: Collection[int]) -> None:
         """Take out the records of inputs that are to be done again."""
-        with _explained(self.path), transaction(self._connection):
+        with _explained(self.path), databases.transaction(self._connection):
             self._delete(indices)
             totals = self._counted_anew()
         self._settle(totals)
@@ -315,7 +303,7 @@ class Journal:
                 raise Damage(lost=self._at_least).refusal(self.path)
             return Records.of(())
         with _explained(self.path), _collector_at_rest():
-            with snapshot(self._connection):  # what is checked is what is read
+            with databases.snapshot(self._connection):  # what is checked is what is read
                 rows = self._rows()
                 if "checksum" in self._present_columns():
                     self._checksums.check(self.path, rows, self._stated_totals(), self._at_least)
@@ -388,7 +376,7 @@ def salvage(path: Path, statement: str) -> None:
     with suppress(RunError), Journal(path, statement=statement) as damaged:
         rows = damaged.intact_rows()
     path.replace(path.with_name(f"{path.name}.damaged"))
-    for end in COMPANIONS:
+    for end in databases.COMPANIONS:
         path.with_name(path.name + end).unlink(missing_ok=True)
     with Journal(path, writable=True, statement=statement) as fresh:
         fresh.append_rows(rows)
@@ -402,7 +390,7 @@ def salvage(path: Path, statement: str) -> None:
 
 def check_writable_place(path: Path) -> None:
     """Refuse a directory in which a lock doesn't keep out a writer on another machine."""
-    mount = network_mount(path)
+    mount = databases.network_mount(path)
     if mount is not None and (reason := mount.without_locks) is not None:
         raise RunError(
             f"{path} is on a network file system ({mount.kind} at {mount.point}) where two machines could write one "
@@ -416,14 +404,14 @@ def _opened(path: Path, writable: bool, held: ExitStack) -> sqlite3.Connection:
     A writer's end folds the write-ahead file in, so that a finished run is one regular file.
     """
     if writable:
-        connection = connect_sqlite(path, held)
+        connection = databases.connect_sqlite(path, held)
         held.callback(_fold_in, connection)
-        if network_mount(path) is not None:
+        if databases.network_mount(path) is not None:
             # Before the first look at the file: one that is in write-ahead mode would be shared memory's to index.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     else:
-        connection = connect_to_read(path, held)
-    if (foreign := foreign_object(connection, TABLES)) is not None:
+        connection = databases.connect_to_read(path, held)
+    if (foreign := databases.foreign_object(connection, TABLES)) is not None:
         raise RunError(
             f"{path} is not a journal that smoothcert made: it holds {foreign}, which could falsify the results; "
             "don't trust this run. Restore the file from a copy or certify into a new directory"
@@ -442,8 +430,8 @@ def _explained(path: Path) -> Iterator[None]:
     """SQLite's errors in the user's words."""
     try:
         yield
-    except SQLITE_ERRORS as error:
-        problem = sqlite_problem(error)
+    except databases.SQLITE_ERRORS as error:
+        problem = databases.sqlite_problem(error)
         words = {
             "no locks": f"this file system refuses locks ({error}): keep the run on a local disk, and copy it there "
             "when it is finished",

@@ -8,7 +8,7 @@ import pytest
 
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.regions.bodies import Ellipsoid
-from smoothcert.smoothing.fits.features import (
+from smoothcert.smoothing.fits.plan import (
     feature_names,
     group_labels,
     group_names,

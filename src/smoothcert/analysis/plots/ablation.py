@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothcert.analysis.facts import SECONDS, stated_training, training_difference
 from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.plots.drawing import GREY, check_picture_path, line_style, marker_style, new_sheet
 from smoothcert.analysis.plots.kinds import checked, partial_inputs, register
 from smoothcert.analysis.seeds import INCIDENTAL, Spread, check_one_dataset, method_of, reason_not_to_average
-from smoothcert.analysis.trained import SECONDS, stated_training, training_difference
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs.run import Run

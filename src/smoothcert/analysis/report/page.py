@@ -20,6 +20,7 @@ import numpy as np
 import smoothcert
 from smoothcert.analysis import facts, metrics
 from smoothcert.analysis.evidence import is_sample, radius_ceiling
+from smoothcert.analysis.facts import Departures
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
 from smoothcert.analysis.overview import levels_used
 from smoothcert.analysis.report.inputs import (
@@ -37,7 +38,6 @@ from smoothcert.analysis.report.inputs import (
 )
 from smoothcert.analysis.report.statements import HeadlineRadius, guarantee, headline, provenance_json
 from smoothcert.analysis.tables import percentage, radii_up_to, round_radii
-from smoothcert.analysis.trained import Departures
 from smoothcert.errors import InvalidValueError, OutputError, check_count, check_not_negative
 from smoothcert.files import write_atomically
 from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS, real_noise

@@ -29,7 +29,6 @@ from smoothcert.runs.run import claim_run, inputs_fitted_on
 from smoothcert.runs.side_files import write_lines
 from smoothcert.runs.statement import PlanStatement, save_sigmas
 from smoothcert.smoothing.classifier import SmoothedClassifier
-from smoothcert.smoothing.fits.features import group_labels, named_groups
 from smoothcert.smoothing.fits.objective import (
     FitProgress,
     FitPurpose,
@@ -39,7 +38,7 @@ from smoothcert.smoothing.fits.objective import (
     certified_area,
     starting_vector,
 )
-from smoothcert.smoothing.fits.plan import FitPlan
+from smoothcert.smoothing.fits.plan import FitPlan, group_labels, named_groups
 from smoothcert.smoothing.fits.routes import GradientRoute, Outcome, Route, VoteRoute
 from smoothcert.smoothing.plan import CertifyPlan
 

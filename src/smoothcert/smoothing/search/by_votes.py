@@ -13,15 +13,8 @@ from smoothcert.engine.schedule import VoteRequest
 from smoothcert.errors import check_count, check_positive
 from smoothcert.knobs import knob
 from smoothcert.runs.side_files import SearchResult
+from smoothcert.smoothing.search import judging
 from smoothcert.smoothing.search.base import SEARCHES, Evaluations, Numbered, SearchProblem, SigmaSearch
-from smoothcert.smoothing.search.judging import (
-    ComparedSearch,
-    Curve,
-    SigmaVotes,
-    chosen_class,
-    settle,
-    soft_radius,
-)
 
 _ABOVE = (1.0, 2**0.5, 2.0)  # where a round votes, relative to the best σ so far
 _PER_OCTAVE = 8  # fineness of the answer: neighbours differ by 9 %, the radius near its top by far less
@@ -33,7 +26,7 @@ class _Climb:
 
     index: int
     x: NDArray[np.generic]
-    votes: SigmaVotes
+    votes: judging.SigmaVotes
     chosen: int
     sigma: float
     rows: int
@@ -81,13 +74,13 @@ class LadderSearch(SigmaSearch):
             for climb in climbs:
                 if not climb.done:
                     before = climb.sigma
-                    climb.sigma = Curve.through(problem, climb.votes, before).best(fine)
+                    climb.sigma = judging.Curve.through(problem, climb.votes, before).best(fine)
                     climb.done = number > 0 and climb.sigma == before
             waiting = [climb for climb in climbs if not climb.done]
             if number < self.rounds and waiting:
                 self._round(problem, waiting, number, on_evaluations)
-        curves = (Curve.through(problem, climb.votes, climb.sigma) for climb in climbs)
-        return [settle(self, curve, c.index, c.sigma, c.rows) for c, curve in zip(climbs, curves)]
+        curves = (judging.Curve.through(problem, climb.votes, climb.sigma) for climb in climbs)
+        return [judging.settle(self, curve, c.index, c.sigma, c.rows) for c, curve in zip(climbs, curves)]
 
     def _grid(self, start: float) -> list[float]:
         side = self.rungs // 2
@@ -101,8 +94,8 @@ class LadderSearch(SigmaSearch):
         requests = [VoteRequest.product(index, x, grid, 0, self.votes) for index, x in inputs]
         climbs = []
         for request, counts in zip(requests, problem.count(requests, on_evaluations)):
-            chosen = chosen_class(self, problem, counts)
-            votes = SigmaVotes.of(counts, chosen)
+            chosen = judging.chosen_class(self, problem, counts)
+            votes = judging.SigmaVotes.of(counts, chosen)
             climbs.append(_Climb(request.index, request.x, votes, chosen, problem.start, len(request)))
         return climbs
 
@@ -118,7 +111,7 @@ class LadderSearch(SigmaSearch):
             sigmas = dict.fromkeys(min(climb.sigma * above, high) for above in _ABOVE)
             requests.append(VoteRequest.product(climb.index, climb.x, list(sigmas), first, first + each))
         for climb, request, counts in zip(climbs, requests, problem.count(requests, on_rows)):
-            climb.votes = climb.votes.joined(SigmaVotes.of(counts, climb.chosen))
+            climb.votes = climb.votes.joined(judging.SigmaVotes.of(counts, climb.chosen))
             climb.rows += len(request)
 
 
@@ -127,7 +120,7 @@ _FRESH = 1 << 20  # samples of the grid are numbered from here: the comparison's
 
 @SEARCHES.register("grid")
 @dataclass(frozen=True, kw_only=True)
-class GridSearch(ComparedSearch):
+class GridSearch(judging.ComparedSearch):
     """argmax of σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)) over σ = n/B, 2n/B, … 1 (times ``top``) with n samples at each.
 
     B = ``budget`` evaluations in all. E is the mean of hard votes, or of probabilities where ``soft`` or where the
@@ -187,7 +180,9 @@ class GridSearch(ComparedSearch):
                 first = means[:, fixed[place]].clone()
                 means[:, fixed[place]] = 0
                 second = means.amax(1)
-            radii = soft_radius(problem.noise.name, torch.tensor(grid, dtype=torch.float64), first, second)
+            radii = judging.soft_radius(
+                problem.noise.name, torch.tensor(grid, dtype=torch.float64), first, second
+            )
             best.append(grid[int(radii.argmax())])
         return self.compare(problem, inputs, best, len(sigmas) + self._votes_at_start, on_evaluations)
 

@@ -12,17 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from smoothcert.databases import (
-    SQLITE_ERRORS,
-    FileIdentity,
-    check_plain_files,
-    connect_sqlite,
-    foreign_object,
-    is_address,
-    network_mount,
-    sqlite_problem,
-    transaction,
-)
+from smoothcert import databases
 from smoothcert.errors import DataError
 from smoothcert.files import lock, open_own
 from smoothcert.smoothing.stores.base import (
@@ -67,27 +57,27 @@ class SqliteStore(Store):
         self._patience = patience
         self._appended: Head | None = None
         self._process = os.getpid()
-        if (mount := network_mount(path)) is not None:
+        if (mount := databases.network_mount(path)) is not None:
             raise StoreError(
                 f"{path} is on a network file system ({mount.kind} at {mount.point}), where locks between "
                 "machines may fail and two answers could contradict each other; keep the memory on a local disk, or in "
                 "PostgreSQL (postgresql://USER@HOST/DATABASE#SCHEMA), which several machines may share"
             )
         try:
-            check_plain_files(path, writing=True)
+            databases.check_plain_files(path, writing=True)
         except DataError as error:
             raise StoreError(str(error)) from None
         with self._explained(), ExitStack() as held:
-            self._connection = connect_sqlite(path, held, patience=patience, threads=True)
+            self._connection = databases.connect_sqlite(path, held, patience=patience, threads=True)
             self._prepare()
-            self._identity = FileIdentity(path)
+            self._identity = databases.FileIdentity(path)
             self._check_witness(known)
             self._held = held.pop_all()
 
     @classmethod
     def takes(cls, address: str) -> bool:
         """Any path."""
-        return not is_address(address)
+        return not databases.is_address(address)
 
     @classmethod
     def at(cls, address: str, statement: MemoryStatement, known: Head | None) -> Self:
@@ -108,7 +98,7 @@ class SqliteStore(Store):
         self._check_schema()
         self._use_write_ahead_log()
         self._connection.execute("PRAGMA synchronous = FULL")
-        with transaction(self._connection):
+        with databases.transaction(self._connection):
             (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
                 self._create()
@@ -119,7 +109,7 @@ class SqliteStore(Store):
     def _check_schema(self) -> None:
         """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
         tables: dict[str, Collection[str]] = {name: {text} for name, text in _TABLES.items()}
-        if (found := foreign_object(self._connection, tables)) is not None:
+        if (found := databases.foreign_object(self._connection, tables)) is not None:
             raise IncompleteMemoryError(self.name, f"it holds {found}, which could falsify it")
 
     def _use_write_ahead_log(self) -> None:
@@ -181,7 +171,7 @@ class SqliteStore(Store):
         with self._explained():
             self._check_same_file()
             try:
-                with transaction(self._connection):
+                with databases.transaction(self._connection):
                     self._enter()
                     yield
             finally:
@@ -235,12 +225,12 @@ class SqliteStore(Store):
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except SQLITE_ERRORS as error:
+        except databases.SQLITE_ERRORS as error:
             raise _explanation(self.name, error) from error
 
 
 def _explanation(name: str, error: Exception) -> StoreError:
-    problem = sqlite_problem(error)
+    problem = databases.sqlite_problem(error)
     if problem in ("damaged", "twice"):
         return IncompleteMemoryError(name, f"the file is damaged ({error})")
     words = {
