@@ -246,17 +246,18 @@ def _table(size: Size, fits: list[Fit], fitted: list[_Certified], constant: list
     return "\n".join(
         [
             f"# Non-uniform noise, {size.dataset}\n",
+            "For readers of [non-uniform noise](../nonuniform.md): what a σ for each pixel gained over one σ for all, by "
+            f"`python -m benchmarks.nonuniform --dataset {size.dataset}`.\n",
             f"The paper's CNN trained {size.epochs} epochs by SGD on {size.train_inputs} inputs with noise of σ = "
             f"{size.train_sigma:g}; fitted on {size.fit_inputs} of them ({size.sub_epochs} sub-epochs, n0 = "
             f"{size.n0}, lr {size.lr:g}); every {size.skip}th test input certified with n0 = 100, n = "
             f"{size.n}, α = .001, Clopper–Pearson. Clean accuracy: the share that n0 votes put in the right class, "
-            "abstentions included, which the paper's code counts as wrong. Area, in pixels: mean of Σ ln σ + 784 ln "
-            "gap over the right answers that are certified. Then comes the largest area that one σ for all pixels "
-            f"has at a clean accuracy found at least as high ({size.constants} were tried), and the ratio of the "
-            "equal-volume radii; the last column compares with the largest area of any σ, accurate or not. In the "
-            "paper's units, where a pixel is 1/0.3081, every area is 923 larger. Accuracies are of "
+            "abstentions included. Area, in pixels: mean of Σ ln σ + 784 ln gap over the right answers that are "
+            "certified. *Best area of one σ as accurate*: of those tried "
+            f"({size.constants}) with a clean accuracy at least as high; *radius ratio*: of the equal-volume radii; "
+            "the last column compares with the largest area of any σ. Accuracies are of "
             f"{len(fitted[0].run.records)} inputs, with 95 % intervals: where those overlap, which σ is as accurate "
-            "isn't known.\n",
+            "is not known.\n",
             narrow_table(header, rows, {1}),
             "\nOne σ for all pixels:\n",
             narrow_table(["σ", "clean accuracy (%)", "mean area", "median radius"], plain, set()),
