@@ -246,7 +246,7 @@ def _table(size: Size, fits: list[Fit], fitted: list[_Certified], constant: list
     return "\n".join(
         [
             f"# Non-uniform noise, {size.dataset}\n",
-            "For readers of [non-uniform noise](../nonuniform.md): what a σ for each pixel gained over one σ for all, by "
+            "For readers of [non-uniform noise](../nonuniform.md): what a σ for each pixel gained over one for all, by "
             f"`python -m benchmarks.nonuniform --dataset {size.dataset}`.\n",
             f"The paper's CNN trained {size.epochs} epochs by SGD on {size.train_inputs} inputs with noise of σ = "
             f"{size.train_sigma:g}; fitted on {size.fit_inputs} of them ({size.sub_epochs} sub-epochs, n0 = "
