@@ -39,6 +39,7 @@ DECIDE = "tests/guarantees/test_prediction.py tests/guarantees/test_certificates
 STOP = "tests/smoothing/stopping tests/smoothing tests/guarantees/test_stopping.py"
 RUNS = "tests/runs tests/guarantees/test_damage.py tests/evaluation"
 MEMORY = "tests/smoothing/memory tests/guarantees/test_region_memory.py"
+MASKS = "tests/guarantees/test_hybrid.py tests/guarantees/test_masked_votes.py"
 VERIFY = "tests/verification tests/guarantees/test_safe_to_verify.py"
 
 MUTANTS = [
@@ -89,6 +90,17 @@ MUTANTS = [
     Mutant("ellipsoid: distance in its own units", "regions/bodies.py",
            "return geometry.outside_scale(offset, 1.0 / self.axes, self.order)",
            "return geometry.outside_scale(offset * self.axes, 1.0 / self.axes, self.order)", REGIONS),
+    # masks
+    Mutant("masks: β is rounded to the next multiple above", "perturb/hybrid.py",
+           "max(1, round(float(beta) * UNIT))", "max(1, 1 + round(float(beta) * UNIT))", MASKS),
+    Mutant("masks: shown with probability β", "perturb/hybrid.py",
+           "torch.where(drawn == 0, row.new_tensor(self.mask), row)", "torch.where(drawn == 0, row, row.new_tensor(self.mask))", MASKS),
+    Mutant("masks: one changed category stands for all", "perturb/hybrid.py",
+           "        v = shared_mass(self.beta, changes)\n        if not", "        v = shared_mass(self.beta, min(changes, 1))\n        if not", MASKS),
+    Mutant("masks: what a rival wins outside the shared masks is free", "perturb/hybrid.py",
+           "return down(kept - gained, 0.0) > up(missing / v, 0.0)", "return down(kept - gained, 0.0) > 0.0", MASKS),
+    Mutant("masks: the rival's share is not of the shared masks", "perturb/hybrid.py",
+           "behind = min(1.0, up(bounds.upper / v, 0.0))", "behind = min(1.0, up(bounds.upper, 0.0))", MASKS),
     # tally
     Mutant("tallies of other streams add", "tally.py", "if later.stream != self.stream:", "if False:", "tests/test_tally.py"),
     Mutant("votes may be counted twice", "tally.py", "if later.start != self.stop:", "if later.start > self.stop:", "tests/test_tally.py"),
