@@ -94,7 +94,7 @@ def make_app(words: Sequence[str] = (), page: ShortPage | None = None) -> App:
                 **({} if command.usage is None else {"usage": f"Usage: {app.name[0]} {command.usage}"}),
             )
     app.command(
-        "smoothcert.cli.completion:install_completion",
+        "smoothcert.cli.help_pages:install_completion",
         name="--install-completion",
         help="Let Tab complete commands and options in this shell",
         sort_key=99,

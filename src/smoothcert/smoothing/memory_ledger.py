@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.files import parse_json
 from smoothcert.regions.bodies import BALLS, STRETCHED, CertifiedRegion
-from smoothcert.smoothing.stores.base import (
-    HASH_BYTES,
-    Head,
-    IncompleteMemoryError,
-    MemoryStatement,
-    Row,
-    Store,
-    breach,
-    genesis,
-)
+from smoothcert.smoothing.stores import base as stores
 
 KINDS = {norm: (ball.kind, STRETCHED[norm].kind) for norm, ball in BALLS.items()}
 """Which kinds of region a memory of a norm may hold."""
@@ -71,7 +62,9 @@ class RecordHeader:
     axes: NDArray[np.float64] | None = None
 
 
-def decode_parts(payload: bytes, statement: MemoryStatement) -> tuple[RecordHeader, NDArray[np.float64]]:
+def decode_parts(
+    payload: bytes, statement: stores.MemoryStatement
+) -> tuple[RecordHeader, NDArray[np.float64]]:
     """RecordHeader (with the semi-axes, flat, of what isn't a ball) and coordinates (flat).
 
     ValueError if they are not those of a record of this statement.
@@ -99,7 +92,7 @@ def decode_parts(payload: bytes, statement: MemoryStatement) -> tuple[RecordHead
     return header, coordinates
 
 
-def decode(payload: bytes, statement: MemoryStatement) -> StoredAnswer:
+def decode(payload: bytes, statement: stores.MemoryStatement) -> StoredAnswer:
     """The inverse of :meth:`StoredAnswer.encode`."""
     header, coordinates = decode_parts(payload, statement)
     center = coordinates.reshape(statement.input_shape)
@@ -223,13 +216,13 @@ class Ledger:
     wrong about one record must not answer about others.
     """
 
-    def __init__(self, store: Store, known: Head | None = None) -> None:
+    def __init__(self, store: stores.Store, known: stores.Head | None = None) -> None:
         self.store = store
         self._known = known
-        self._start = genesis(store.statement)
+        self._start = stores.genesis(store.statement)
         self._hashes = bytearray()
         self._index = SketchIndex(store.statement.input_shape)
-        self._broken: IncompleteMemoryError | None = None
+        self._broken: stores.IncompleteMemoryError | None = None
         self.refresh()
         with store.exclusive():  # no process is between writing a row and moving the head
             self.refresh_inside()
@@ -240,9 +233,9 @@ class Ledger:
         return len(self._index)
 
     @property
-    def head(self) -> Head:
+    def head(self) -> stores.Head:
         """The last record that was verified."""
-        return Head(len(self), self._hash_of(len(self)) or b"")
+        return stores.Head(len(self), self._hash_of(len(self)) or b"")
 
     @property
     def nbytes(self) -> int:
@@ -290,23 +283,23 @@ class Ledger:
             raise self._fail(f"record {min(missing)} is missing")
         return [self._decoded(row) for row in rows]
 
-    def contradiction(self, first: int, second: int) -> IncompleteMemoryError:
+    def contradiction(self, first: int, second: int) -> stores.IncompleteMemoryError:
         """Two records of different classes that claim one point: the memory is unsound already."""
         return self._fail(f"records {first} and {second} give different classes to one input")
 
-    def _decoded(self, row: Row) -> tuple[int, StoredAnswer]:
+    def _decoded(self, row: stores.Row) -> tuple[int, StoredAnswer]:
         previous = self._hash_of(row.id - 1)
-        if row.hash != self._hash_of(row.id) or previous is None or breach(previous, row.id, row):
+        if row.hash != self._hash_of(row.id) or previous is None or stores.breach(previous, row.id, row):
             raise self._fail(f"record {row.id} is not what it was when it was read first")
         return row.id, decode(row.payload, self.store.statement)
 
-    def _take(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[stores.Row]) -> None:
         points = np.empty((len(rows), self.store.statement.dimension))
         radii = np.empty(len(rows))
         hashes = bytearray()
         previous, count = self.head.hash, len(self)
         for position, row in enumerate(rows):
-            if finding := breach(previous, count + 1 + position, row):
+            if finding := stores.breach(previous, count + 1 + position, row):
                 raise self._fail(finding)
             try:
                 header, points[position] = decode_parts(row.payload, self.store.statement)
@@ -321,12 +314,12 @@ class Ledger:
     def _hash_of(self, number: int) -> bytes | None:
         if number == 0:
             return self._start.hash
-        return bytes(self._hashes[(number - 1) * HASH_BYTES : number * HASH_BYTES]) or None
+        return bytes(self._hashes[(number - 1) * stores.HASH_BYTES : number * stores.HASH_BYTES]) or None
 
     def _check_usable(self) -> None:
         if self._broken is not None:
             raise self._broken
 
-    def _fail(self, finding: str) -> IncompleteMemoryError:
-        self._broken = IncompleteMemoryError(self.store.name, finding)
+    def _fail(self, finding: str) -> stores.IncompleteMemoryError:
+        self._broken = stores.IncompleteMemoryError(self.store.name, finding)
         return self._broken
