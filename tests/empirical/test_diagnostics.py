@@ -7,7 +7,7 @@ from scipy.stats import norm
 from torch import nn
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.empirical.diagnostics import ConfidenceLine, confidence_lines
+from smoothcert.empirical.attacker import ConfidenceLine, confidence_lines
 from smoothcert.empirical.results import LinePlan
 from smoothcert.errors import InvalidValueError
 

@@ -26,7 +26,7 @@ from smoothcert.runs.statement import Choice, PlanStatement
 
 if TYPE_CHECKING:
     from smoothcert.analysis.plots.gallery import Ends
-    from smoothcert.empirical.diagnostics import ConfidenceLine
+    from smoothcert.empirical.attacker import ConfidenceLine
     from smoothcert.empirical.results import AttackReport
     from smoothcert.models.torch_module import TorchClassifier
 
@@ -274,7 +274,7 @@ def lines(
     import numpy as np
 
     from smoothcert.analysis.plots.gallery import plot_confidence_lines
-    from smoothcert.empirical.diagnostics import confidence_lines
+    from smoothcert.empirical.attacker import confidence_lines
     from smoothcert.models.adapt import labelled_for
 
     if out is not None:
