@@ -19,7 +19,7 @@ from smoothcert_verify.levels import LevelJudge
 from smoothcert_verify.noise import Noise
 from smoothcert_verify.records import Judge, Log
 from smoothcert_verify.report import Report, believed, verified
-from smoothcert_verify.statement import MOST_TIMES_N, Plan, Statement, read_statement
+from smoothcert_verify.statement import MANIFEST, MOST_TIMES_N, Plan, Statement, read_statement
 from smoothcert_verify.votes import WHOLE, StatedRecord, read_found, read_levels, read_pilots
 
 _MOST_NOTED = 99
@@ -34,6 +34,8 @@ class Checked:
     report: Report
     statement: Statement
     records: list[StatedRecord]
+    intact: bool = True
+    """Whether the statement has the checksum that it was written with."""
 
 
 def verify_run(
@@ -51,6 +53,12 @@ def verify_run(
     """
     statement = read_statement(directory)
     report = Report(str(directory), unknown=None if statement.plan is None else statement.plan.unknown)
+    intact = reading.is_intact(statement.fields)
+    if not intact:
+        report.problem(
+            None,
+            f"{directory / MANIFEST} was edited or is damaged: its checksum doesn't match; get the run again",
+        )
     plan = statement.plan
     allocation = _read_allocation(directory) if plan is not None and "total" in plan.rules else None
     judge = Log.of(statement) if plan is None else _judge(directory, plan, allocation, report)
@@ -63,7 +71,7 @@ def verify_run(
     sums = hashlib.sha256()
     readable = True
     with reading.opened_journal(directory) as journal:
-        checks.totals = journal.totals
+        checks.totals = journal.totals if intact else None  # a record's checksum covers the statement
         if begin is not None:
             begin(journal.count)
         for row in journal.rows:
@@ -93,7 +101,7 @@ def verify_run(
     report.believed = list(believed(statement, report))
     if memory is not None:
         _check_memory(memory, plan, report)
-    return Checked(report, statement, records)
+    return Checked(report, statement, records, intact)
 
 
 def _judge(directory: Path, plan: Plan, allocation: dict[str, Any] | None, report: Report) -> Judge:

@@ -250,6 +250,35 @@ def test_nothing_that_a_run_names_is_opened(here, tmp_path, capsys):
     assert code(str(tmp_path / "run"), "--replay", "2", *REPLAY) == 0
 
 
+def test_data_are_read_where_the_run_states_them_if_allowed(here, tmp_path, capsys):
+    without = [*REPLAY[:-2], "--replay", "2"]
+    assert REPLAY[-2:] == ["--dataset", "npz:points.npz"]
+    assert code("run", *without) == 2
+    assert "--stated-data" in capsys.readouterr().err
+    assert report(capsys, "run", *without, "--stated-data")["replayed"] == 2
+    assert code("run", "--stated-data") == 2
+    copied(here / "run", tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    content = json.loads(path.read_text())
+    for stated in (None, 3):
+        path.write_text(json.dumps(content | {"origin": {"dataset": stated}}))
+        assert code(str(tmp_path / "run"), *without, "--stated-data") == 2
+        assert "--dataset" in capsys.readouterr().err
+
+
+def test_an_edited_statement_is_a_problem_and_its_votes_are_not_cast_again(here, tmp_path, capsys):
+    for field, value in [("sigma", 1.0), ("alpha", 0.01), ("n", 400), ("seed", 6), ("bound", "hoeffding")]:
+        shutil.copytree(here / "run", tmp_path / field)
+        path = tmp_path / field / "run.json"
+        content = json.loads(path.read_text())
+        content["plan"][field] = value
+        path.write_text(json.dumps(content))
+        for words in ([], ["--replay", "2", *REPLAY]):
+            found = report(capsys, tmp_path / field, *words, exit_code=4)
+            assert "run.json" in found["problems"][0]["message"]
+            assert found["replayed"] == 0
+
+
 def test_a_training_run_is_none(digits_model, capsys):
     assert code(str(digits_model)) == 2
     errors = capsys.readouterr().err

@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter
 from rich.text import Text
 
 from smoothcert import datasets
-from smoothcert.cli.arguments import RunPath, declared_as, level_classifiers, load_named_model
+from smoothcert.cli.arguments import NamedModel, RunPath, declared_as, level_classifiers, load_named_model
 from smoothcert.cli.console import progress_bar, show_parts
 from smoothcert.cli.options import ModelOptions, OutputOptions
 from smoothcert.cli.plan_options import SpeedOptions, execution_of, listed
@@ -40,8 +40,10 @@ class ReplayOptions:
     """The models of its levels, smallest σ first, where each has its own; the last must be --model."""
     dataset: Annotated[str | None, Parameter(alias="-d")] = None
     """The data set (default: what the model was trained on)."""
-    split: Literal["test", "train"] = "test"
-    """Its split."""
+    stated_data: bool = False
+    """Take data set, split and folder that the run states, unless given here: reads files at paths that it names."""
+    split: Literal["test", "train"] | None = None
+    """Its split (default: test)."""
     data_dir: Path | None = None
     """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
     seed: int | None = None
@@ -51,8 +53,8 @@ class ReplayOptions:
     def check(self) -> None:
         """Refuse options that contradict each other."""
         if self.replay is None:
-            for name in ("model", "chooser", "level_models", "dataset", "data_dir", "seed"):
-                if getattr(self, name) is not None:
+            for name in ("model", "chooser", "level_models", "dataset", "stated_data", "data_dir", "seed"):
+                if getattr(self, name) not in (None, False):
                     option = f"--{name.replace('_', '-')}"
                     raise InvalidValueError(f"{option} is for casting votes again: add --replay N")
         elif self.replay < 1:
@@ -111,7 +113,11 @@ def verify(
     try:
         with progress_bar("verifying", "inputs") as bar:
             checked = verify_run(run, digest, lambda total: bar.begin(total, total), bar.one, replays, memory)
-        if replays:
+        if replays and not checked.intact:
+            checked.report.notes.append(
+                "no votes were cast again: the statement is not the one they were cast under"
+            )
+        elif replays:
             _replay(run, checked, replaying, model_options, speed)
     except UnreadableRunError as error:
         raise RunError(str(error)) from None
@@ -122,6 +128,25 @@ def verify(
         show_parts(Text(line, style) for line, style in report.as_text(output.quiet))
     if report.exit_code:
         sys.exit(report.exit_code)
+
+
+def _data_of(
+    checked: Checked, replaying: ReplayOptions, named: NamedModel
+) -> tuple[str, Literal["test", "train"], Path | None]:
+    """Data set, split and folder: as given, or where the user allows it as the run states them."""
+    origin = checked.statement.fields.get("origin")
+    stated = origin if replaying.stated_data and isinstance(origin, dict) else {}
+    spec, split, folder = (stated.get(name) for name in ("dataset", "split", "data_dir"))
+    if replaying.stated_data and not isinstance(spec, str) and replaying.dataset is None:
+        raise InvalidValueError("--stated-data: the run states no data set to read; give --dataset")
+    if replaying.dataset is None and not isinstance(spec, str) and named.dataset is None:
+        raise InvalidValueError(
+            "--dataset is missing: give it, or --stated-data to read the data that the run states"
+        )
+    chosen = replaying.split or ("train" if split == "train" else "test")
+    there = Path(folder) if isinstance(folder, str) else None
+    given = replaying.dataset or (spec if isinstance(spec, str) else None)
+    return named.dataset_or(given), chosen, replaying.data_dir or there
 
 
 def _replay(
@@ -136,8 +161,8 @@ def _replay(
     plan = checked.statement.plan
     options = declared_as(model_options, checked.statement.model.get("declared"))
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
-    spec = named.dataset_or(replaying.dataset)
-    inputs = datasets.load(spec, replaying.split, replaying.data_dir)
+    spec, split, data_dir = _data_of(checked, replaying, named)
+    inputs = datasets.load(spec, split, data_dir)
     if plan is not None:
         inputs = encoded_as(inputs, plan.fields)
     models = level_classifiers(replaying.model, named, replaying.level_models, options)
@@ -149,7 +174,7 @@ def _replay(
         raise InvalidValueError(f"--chooser and --level-models are for sigma levels, and {run} has none")
     else:
         replay = Replay(run, checked.statement, models[-1], inputs, execution)
-    replay.check_names(spec, replaying.split, checked.report)
+    replay.check_names(spec, split, checked.report)
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)
