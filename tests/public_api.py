@@ -22,6 +22,7 @@ ESTIMATOR = "smoothcert.estimator.SmoothedEstimator"
 CLIENT = tuple(
     f"smoothcert.client.{name}" for name in ("Client", "AsyncClient", "ServedAnswer", "ServiceError")
 )
+VERONA = ("smoothcert.integrations.VeronaVerifier", "smoothcert.integrations.VeronaResult")
 GROUPS = {
     "Certifying": (
         *(
@@ -58,6 +59,7 @@ GROUPS = {
     ),
     "scikit-learn": (ESTIMATOR,),
     "Callers of a server": CLIENT,
+    "Other libraries": VERONA,
     "Errors": ("SmoothcertError",),
 }
 # Methods and properties of classes that have others as well, for the rest of the package; fields are public anyway.
@@ -140,7 +142,7 @@ def members_of(cls: type) -> Iterator[tuple[str, str, str]]:
 def snapshot() -> str:
     """Every public name, its signature and its members, a line each."""
     lines = []
-    for name in [*smoothcert.__all__, ESTIMATOR, *CLIENT]:
+    for name in [*smoothcert.__all__, ESTIMATOR, *CLIENT, *VERONA]:
         one = found(name)
         if inspect.isclass(one):
             lines.append(f"class {name}{signature_of(one)}")

@@ -28,6 +28,7 @@ from tests.public_api import (
     ESTIMATOR,
     GROUPS,
     SNAPSHOT,
+    VERONA,
     doc_of_field,
     first_line,
     found,
@@ -36,7 +37,7 @@ from tests.public_api import (
 )
 
 UPDATE = "is this change of the public API a decision? Then: python -m tests.public_api, and a line in CHANGELOG.md"
-NAMES = [*smoothcert.__all__, ESTIMATOR, *CLIENT]
+NAMES = [*smoothcert.__all__, ESTIMATOR, *CLIENT, *VERONA]
 
 
 def test_names_and_signatures_are_as_decided():
