@@ -22,13 +22,8 @@ VERIFIER = ROOT / "src" / "smoothcert_verify"
 LAYERS = [
     {"__main__"},
     {"cli"},
-<<<<<<< HEAD
-    {"sweeps", "health", "service", "functions", "masked"},
+    {"sweeps", "health", "service", "functions", "integrations", "masked"},
     {"analysis", "training", "evaluation", "empirical", "replay", "estimator"},
-=======
-    {"sweeps", "health", "service", "functions", "integrations"},
-    {"analysis", "training", "evaluation", "empirical", "replay", "estimator", "masked"},
->>>>>>> b0eb3c7 (VERONA's verifier interface: one certificate a point answers every epsilon, in l-inf, l2 or l1)
     {"experimental"},
     {"objectives", "smoothing"},
     {"sigma_levels"},
