@@ -27,9 +27,13 @@ class VeronaResult:
     certification: Certification
     """What the outcome rests on; each outcome holds with probability 1−α over its votes."""
     counter_example: str | None = None
+    """None: votes show no point that another class is given."""
     obtained_labels: list[str] | None = None
+    """The certified class; -1 where the votes decide none."""
     err: str = ""
+    """Empty: errors are raised."""
     stdout: str = ""
+    """Empty: nothing is printed."""
 
 
 class VeronaVerifier:
