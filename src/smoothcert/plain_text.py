@@ -67,7 +67,7 @@ def option(field: str) -> str:
     return f"--{SPELLINGS.get(field, field.replace('_', '-'))}"
 
 
-def command(name: str, *arguments: object, **options: object) -> str:
+def command(name: str, /, *arguments: object, **options: object) -> str:
     """``smoothcert NAME ARGUMENTS --OPTION VALUE …`` as a shell takes it; an option that is None is left out.
 
     True is a switch, a tuple several values. Names may come from a run of unknown origin: control characters are

@@ -36,13 +36,15 @@ def voted(
     return Record(index, label, answer, radius, sigma, 1.0, selection, estimation, base)
 
 
-def statement(data: dict[str, Any] | None = None, kind: str = "certify", **plan: Any) -> Manifest:
+def statement(
+    data: dict[str, Any] | None = None, kind: str = "certify", model: str = "a", **plan: Any
+) -> Manifest:
     stated = {"noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "two-class", "votes": "hard"}
     whole = {**stated, "n0": 10, "n": 1000, "alpha": 0.001, "seed": 0, **plan}
     return Manifest.of(
         kind,
         whole,
-        {"name": "toy", "sha256": "a" * 64},
+        {"name": "toy", "sha256": model * 64},
         data if data is not None else {"name": "toys", "sha256": "b" * 64, "inputs": 40, "skip": 1},
         {"smoothcert": "1", "torch": "2"},
         "2026-01-01T00:00:00+00:00",

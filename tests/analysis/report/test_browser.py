@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
@@ -354,6 +355,24 @@ def test_the_table_shows_acr_first_and_says_where_it_goes_on(visit, toys, viewpo
     acr = heads.nth(1).bounding_box()
     assert acr["x"] + acr["width"] <= viewport["width"]
     assert page.locator(".sideways").first.is_visible() == (across[0] > across[1] + 1)
-    if viewport is PHONE:
-        assert across[0] > across[1]
-        assert page.locator(".sideways").first.is_visible()
+    accuracy = box.locator("tbody tr").first.locator("td:not(.more)").nth(1).bounding_box()
+    assert accuracy["x"] + accuracy["width"] <= viewport["width"]
+    assert box.locator("th.more").first.is_visible() == (viewport is DESKTOP)
+
+
+def test_one_run_is_compared_with_none_and_bars_have_a_scale(visit, tmp_path):
+    run = toy_run(tmp_path / "alone", toy_records())
+    page = visit(write_report([run], tmp_path / "page", ReportOptions(title="Toys & co")).path).page
+    assert page.locator(".title").inner_text() == "Toys & co"
+    assert not page.locator("#compare").is_visible()
+    assert page.locator("nav a").count() == 5
+    tallest = page.locator(".histogram").first.locator("text").first.text_content()
+    records = read_run(run).records
+    answered = records.radius[~records.abstained]
+    reach = max(float(records.radius.max()), 1e-9)
+    assert int(tallest) == max(np.histogram(answered, np.linspace(0, reach, 41))[0])
+    wrong, right = (
+        page.locator(f".card.{kind} .head b").first.evaluate("one => getComputedStyle(one).fontWeight")
+        for kind in ("wrong", "right")
+    )
+    assert (wrong, right) == ("400", "700")

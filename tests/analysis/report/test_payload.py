@@ -267,3 +267,41 @@ def test_no_interval_where_inputs_depend_on_one_another(tmp_path):
         assert banner.startswith(f"{dependent['name']}:")
         banners.add(banner.partition(":")[2])
     assert len(banners) == 2, "the banner says which of the two it is"
+
+
+def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
+    records = [toy_records(seed=seed) for seed in (1, 2)]
+    runs = [
+        replace(stated(tmp_path / f"mine-seed{k}", records[k], model="ab"[k], seed=k), alias=f"run {k}")
+        for k in (0, 1)
+    ]
+    other = stated(tmp_path / "other", toy_records())
+    (group,) = page_of(*runs, other)["groups"]
+    (mean,) = group["means"]
+    assert mean["runs"] == ["run 0", "run 1"]
+    assert (mean["sigma"], "2" in numbers(mean["name"])) == (0.5, True)
+    acrs = [average_certified_radius(each) for each in records]
+    assert mean["acr"] == f"{np.mean(acrs):.3f}±{np.std(acrs, ddof=1):.3f}"
+    for radius, cell in zip(group["tableRadii"], mean["cells"]):
+        rates = [100 * certified_accuracy(each, [float(radius)])[0] for each in records]
+        assert cell == f"{np.mean(rates):.1f}±{np.std(rates, ddof=1):.1f}"
+    (alone,) = page_of(runs[0], other)["groups"]
+    assert alone["means"] == []
+
+
+def test_a_page_is_called_by_its_models_and_data_unless_it_has_a_title(tmp_path):
+    run = stated(tmp_path / "a", toy_records())
+    page = page_of(run)
+    assert all(part in page["title"] for part in ("toy", page["groups"][0]["name"]))
+    named = page_of(run, title="Ours", names=("best",))
+    assert named["title"] == "Ours"
+    assert all(words in named["command"] for words in ("--title Ours", "--name best"))
+
+
+def test_what_is_verified_names_its_commands(tmp_path):
+    (run,) = page_of(stated(tmp_path / "a", toy_records()))["groups"][0]["runs"]
+    first, second = run["audit"]["commands"]
+    assert first == f"smoothcert verify {tmp_path / 'a'}"
+    assert second.startswith(first)
+    assert "--replay" in second
+    assert all(run["audit"][part] for part in ("verified", "believed"))

@@ -1,14 +1,17 @@
 """Statements: figures worked out independently, rounded down, and nothing said that isn't known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import beta
 
 from smoothcert.analysis.evidence import radius_ceiling
-from smoothcert.analysis.report.statements import RHO, HeadlineRadius, guarantee, headline
+from smoothcert.analysis.report.statements import RHO, HeadlineRadius, _units, guarantee, headline
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run
+from smoothcert.runs.statement import OriginStatement
 from tests.analysis.made_runs import made_run
 from tests.analysis.texts import numbers
 
@@ -121,3 +124,18 @@ def test_the_guarantee_names_one_minus_alpha_the_norm_and_what_was_recertified()
     assert "α" in condition
     run = made_run(norm="l1", noise="uniform")
     assert "ℓ1" in headline(run, HeadlineRadius.fixed(0.5)).text()
+
+
+def test_a_radius_is_told_in_the_units_of_the_inputs():
+    """0.5 over 784 pixels: 0.5 / 28 = 0.01786 each, 4.55 of 255; cut off."""
+    for span, norm, size, radius, expected in [
+        ([0.0, 1.0], "l2", 784, 0.5, "(inputs in [0, 1]; 0.5 is each of 784 numbers by 4.5/255)"),
+        ([0.0, 1.0], "l1", 784, 0.5, "(inputs in [0, 1]; 0.5 is each of 784 numbers by 0.16/255)"),
+        ([-1.0, 3.0], "l2", 784, 0.5, "(inputs in [-1, 3]; 0.5 is each of 784 numbers by 0.017)"),
+        ([0.0, 255.0], "l2", 4, 25.0, "(inputs in [0, 255]; 25 is each of 4 numbers by 12)"),
+        ([0.0, 1.0], "l2", None, 0.5, "(inputs in [0, 1])"),
+    ]:
+        run = made_run(norm=norm, dimension=size)
+        run = replace(run, manifest=replace(run.manifest, origin=OriginStatement({"input_range": span})))
+        assert _units(run, radius).strip() == expected
+    assert _units(made_run(), 0.5) == ""

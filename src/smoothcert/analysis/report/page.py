@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import smoothcert
-from smoothcert.analysis import facts, metrics
+from smoothcert.analysis import facts, metrics, seeds
 from smoothcert.analysis.evidence import is_sample, radius_ceiling
 from smoothcert.analysis.facts import Departures
 from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
@@ -36,7 +36,7 @@ from smoothcert.analysis.report.inputs import (
     group_runs,
     records_json,
 )
-from smoothcert.analysis.report.statements import HeadlineRadius, guarantee, headline, provenance_json
+from smoothcert.analysis.report.statements import HeadlineRadius, audit, guarantee, headline, provenance_json
 from smoothcert.analysis.tables import percentage, radii_up_to, round_radii
 from smoothcert.errors import InvalidValueError, OutputError, check_count, check_not_negative
 from smoothcert.files import write_atomically
@@ -92,7 +92,7 @@ def write_report(
 def render_page(payload: dict[str, Any]) -> bytes:
     """The whole file; it states its own size."""
     first, *more = (run["name"] for group in payload["groups"] for run in group["runs"])
-    title = f"Certified robustness: {first}" + (f" and {len(more)} more" if more else "")
+    title = f"{payload['title']}: {first}" + (f" and {len(more)} more" if more else "")
     script = "'use strict';\n(function () {\n" + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
     parts = {
         "policy": content_policy(script),
@@ -248,8 +248,15 @@ def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("
     looked_at = explored(groups)
     place = asdict(options.place)
     paths = [run.path for run in runs]
-    again = command("report", *paths, radius=options.radius, **place, inputs=options.inputs, out=out)
+    called = {"title": options.title, "name": options.names or None}
+    again = command(
+        "report", *paths, radius=options.radius, **place, inputs=options.inputs, **called, out=out
+    )
+    models = list(dict.fromkeys(run.manifest.model.name or "a model" for run in runs))
+    shown = models[0] if len(models) == 1 else f"{len(models)} models"
+    title = f"Certified robustness of {shown} on {', '.join(group.name for group in groups)}"
     return {
+        "title": options.title or title,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": smoothcert.__version__,
         "norm": norm_name(runs[0].norm),
@@ -280,6 +287,7 @@ def _group_json(
         "headlineRadius": radius.value,
         "tableRadii": radii,
         "comparison": comparison_json(group),
+        "means": means_json(group.runs, radii),
         "data": _data_json(shown, chosen, found),
         "runs": [
             _run_json(run, radius.for_run(run), radii, reach)
@@ -287,6 +295,36 @@ def _group_json(
             for run in group.runs
         ],
     }
+
+
+def means_json(runs: Sequence[Run], radii: Sequence[str]) -> list[dict[str, Any]]:
+    """Means over the seeds of each method at each σ, where runs differ in their seed alone; the runs by name."""
+    methods: dict[tuple[str, float | None], list[Run]] = {}
+    for run in runs:
+        if run.complete and len(run.records):
+            methods.setdefault((seeds.method_of(run), run.manifest.plan.sigma), []).append(run)
+
+    def mean(of: Sequence[Run], digits: int, figure: Callable[[Run], float]) -> str:
+        return seeds.Spread.of([figure(run) for run in of]).text(digits)
+
+    return [
+        {
+            "name": f"{method}, mean ± sd of {len(of)} seeds",
+            "runs": [run.name for run in of],
+            "sigma": None if sigma is None else float(f"{sigma:.6g}"),
+            "acr": mean(of, 3, lambda run: metrics.average_certified_radius(run.records)),
+            "cells": [
+                mean(
+                    of,
+                    1,
+                    lambda run, r=float(r): 100 * metrics.certified_count(run.records, r) / len(run.records),
+                )
+                for r in radii
+            ],
+        }
+        for (method, sigma), of in methods.items()
+        if len(of) > 1 and seeds.differ_in_seed_alone(of)
+    ]
 
 
 def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
@@ -309,6 +347,8 @@ def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: flo
     own = facts.search_of(run), facts.sigma_per(run), facts.levels_of(run)
     return {
         "name": run.name,
+        "model": run.manifest.model.name,
+        "audit": audit(run),
         "inputs": total,
         "planned": None if run.planned is None else len(run.planned),
         "complete": run.complete,

@@ -22,7 +22,7 @@ from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.perturb.grid import Grid
 from smoothcert.plain_text import beside, command, norm_name, option
-from smoothcert.rounding import down
+from smoothcert.rounding import decimal_down, down
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import Run
 from smoothcert.runs.statement import OriginStatement, PlanStatement, is_count
@@ -86,7 +86,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Headline:
     if not len(run.records):
         return Headline("Nothing has been certified yet: ", "no figures", ".", ())
     certified, total = certified_count(run.records, radius.value), len(run.records)
-    ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}"
+    ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}{_units(run, radius.value)}"
     if run.shortfall is not None:
         return Headline(
             "So far nothing is stated about other inputs: ",
@@ -102,6 +102,44 @@ def headline(run: Run, radius: HeadlineRadius) -> Headline:
     at_radius = f"certified at radius {all_digits(radius.value)}"
     counted = f"{certified} of these {total} inputs ({share}) are right and {at_radius}"
     return _counted_alone(run, ball, share, counted) or _proved(run, radius, ball, counted)
+
+
+def _units(run: Run, radius: float) -> str:
+    """The range of the inputs, and what the radius is if every number changes alike, cut off; empty if unknown."""
+    span, size = run.manifest.origin.input_range, run.manifest.plan.dimension
+    if span is None or run.norm not in ("l1", "l2"):
+        return ""
+    low, high = span
+    units = f"inputs in [{low:g}, {high:g}]"
+    if not isinstance(size, int) or size < 2 or not radius:
+        return f" ({units})"
+    each = radius / (size if run.norm == "l1" else math.sqrt(size))
+    if (low, high) == (0.0, 1.0):
+        shown = f"{decimal_down(255 * each, 2 if 255 * each < 1 else 1)}/255"
+    else:
+        shown = decimal_down(each, max(0, 2 - math.ceil(math.log10(each))))
+    return f" ({units}; {all_digits(radius)} is each of {size} numbers by {shown})"
+
+
+def audit(run: Run) -> dict[str, Any]:
+    """What ``verify`` recomputes of a run, by which command, and what has to be believed."""
+    replayed = run.manifest.kind == "certify"
+    verified = [
+        "every class, radius and abstention follows from its votes and the plan, by independent arithmetic"
+    ]
+    if run.manifest.subject == "memory":
+        verified = ["votes, streams and hashes: which answers a memory gave is not recomputed from votes"]
+    elif not replayed:
+        verified = ["no radius is larger than the stated noise, votes and α allow: a log has no votes"]
+    believed = [
+        "the inputs are independent draws from what the classifier will meet",
+        "seed and plan were chosen before the inputs were seen",
+    ]
+    if replayed:
+        believed = ["the votes are the model's, unless some are cast again (--replay)", *believed]
+    options = {"replay": 20, "model": run.manifest.origin.model or "MODEL"}
+    commands = [command("verify", run.path), *([command("verify", run.path, **options)] if replayed else [])]
+    return {"commands": commands, "verified": verified, "believed": believed}
 
 
 def _counted_alone(run: Run, ball: str, share: str, counted: str) -> Headline | None:

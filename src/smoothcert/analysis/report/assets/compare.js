@@ -41,10 +41,10 @@ function comparable() {
 
 function showCompare() {
   const offered = comparable();
+  document.getElementById("compare").hidden = certified.length < 2;
   if (offered.length < 2) {
     return place("compare", el("h2", { id: "compare-title" }, "Comparison"), el("p", { class: "note" },
-      certified.length > 1 ? "No two runs here can be compared: a test takes complete runs on the same data, whose inputs don’t depend on one another."
-        : "Two runs on the same inputs would be compared here, input by input."));
+      "No two runs here can be compared: a test takes complete runs on the same data, whose inputs don’t depend on one another."));
   }
   const first = offered.find((run) => String(run.id) === state.a) || offered[0];
   const rivals = offered.filter((run) => run.group === first.group && run !== first);

@@ -27,7 +27,7 @@ function showFooter() {
 }
 
 function showNavigation() {
-  const links = [["statement", "Statement"], ["groups", "Results"], ["compare", "Comparison"], ["spread", "Spread"],
+  const links = [["statement", "Statement"], ["groups", "Results"], ...(certified.length > 1 ? [["compare", "Comparison"]] : []), ["spread", "Spread"],
     ["explorer", "Inputs"], ["provenance", "Plan & hashes"]];
   // The address keeps the page's state, so links scroll instead of changing it.
   place("nav", ...links.map(([id, text]) => el("a", { href: `#${id}`, onclick: (event) => {
