@@ -69,7 +69,7 @@ def suggesting(function: Callable[P, R]) -> Callable[P, R]:
 
 def suggesting_fields(cls: type[T]) -> type[T]:
     """Decorator of a dataclass: the same for its fields."""
-    cls.__init__ = suggesting(cls.__init__)  # type: ignore[misc]
+    type.__setattr__(cls, "__init__", suggesting(cls.__init__))
     return cls
 
 

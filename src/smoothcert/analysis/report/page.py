@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -304,6 +305,9 @@ def means_json(runs: Sequence[Run], radii: Sequence[str]) -> list[dict[str, Any]
         if run.complete and len(run.records):
             methods.setdefault((seeds.method_of(run), run.manifest.plan.sigma), []).append(run)
 
+    def certified_percent(run: Run, radius: float) -> float:
+        return 100 * metrics.certified_count(run.records, radius) / len(run.records)
+
     def mean(of: Sequence[Run], digits: int, figure: Callable[[Run], float]) -> str:
         return seeds.Spread.of([figure(run) for run in of]).text(digits)
 
@@ -313,14 +317,7 @@ def means_json(runs: Sequence[Run], radii: Sequence[str]) -> list[dict[str, Any]
             "runs": [run.name for run in of],
             "sigma": None if sigma is None else float(f"{sigma:.6g}"),
             "acr": mean(of, 3, lambda run: metrics.average_certified_radius(run.records)),
-            "cells": [
-                mean(
-                    of,
-                    1,
-                    lambda run, r=float(r): 100 * metrics.certified_count(run.records, r) / len(run.records),
-                )
-                for r in radii
-            ],
+            "cells": [mean(of, 1, partial(certified_percent, radius=float(r))) for r in radii],
         }
         for (method, sigma), of in methods.items()
         if len(of) > 1 and seeds.differ_in_seed_alone(of)
