@@ -122,7 +122,7 @@ def _units(run: Run, radius: float) -> str:
 
 
 def audit(run: Run) -> dict[str, Any]:
-    """What ``verify`` recomputes of a run, by which command, and what has to be believed."""
+    """What ``verify`` recomputes of a run, by which command, and what it cannot check."""
     replayed = run.manifest.kind == "certify"
     verified = [
         "every class, radius and abstention follows from its votes and the plan, by independent arithmetic"
