@@ -1,7 +1,9 @@
 """Forms of before 1.0 do what they did, and say what to write instead."""
 
+import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from smoothcert import (
     SmoothedClassifier,
 )
 from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import BatchNoise, Passes, Sigma, StepCost
 
 
 def signs(batch: np.ndarray) -> np.ndarray:
@@ -52,6 +55,21 @@ FORMS: dict[str, tuple[Callable[[], Any], Any]] = {
         )
     },
 }
+
+
+def test_every_old_form_of_the_changelog_is_tried():
+    """The first column of the table of Python: calls are tried by name, fields below Certification each."""
+    text = (Path(__file__).parent.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    table = text.partition("| Python, before |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+    told = {
+        re.sub(r"^(Certification)?\.|\(.*", "", form)
+        for row in rows
+        if "no warning" not in row
+        for form in re.findall(r"`([^`]+)`", row)
+    }
+    assert told == {form.partition(",")[0] for form in FORMS}
+    assert {Sigma: BatchNoise, Passes: StepCost} == {BatchNoise: BatchNoise, StepCost: StepCost}
 
 
 @pytest.mark.parametrize("form", FORMS)
