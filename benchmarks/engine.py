@@ -24,9 +24,11 @@ from benchmarks.timing import Spread, command_line, interleave, show, speedup
 from smoothcert import Execution, Numerics, SmoothedClassifier
 from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.engine import checking
+from smoothcert.engine.backends import ray as ray_workers
+from smoothcert.engine.backends.workers import Cast, WorkerSpec
 from smoothcert.engine.engine import Engine
 from smoothcert.engine.passes import NoisyModel
-from smoothcert.engine.schedule import Draw, one_draw
+from smoothcert.engine.schedule import Draw, Task, blocks_of, one_draw
 from smoothcert.models.adapt import adapt
 from smoothcert.perturb.base import Noise
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
@@ -157,33 +159,32 @@ def _processor_seconds() -> float:
 
 
 @app.command
-def tasks(*, count: int = 20) -> None:
-    """Votes and bytes of a task for Ray's workers, and the driver's processor time for it, sent and counted.
+def tasks(*, count: int = 400, batch: int | None = None) -> None:
+    """Votes and bytes of a task for Ray's workers, and the driver's processor time for it: made, sent and counted.
 
-    The model costs next to nothing; workers draw the noise, in processes of their own. ``count`` tasks for each shape.
+    Workers answer at once: no noise is drawn. ``count`` tasks of one input for each shape.
     """
-    rows, checking._EVERY = [], 1 << 60  # rows are checked by another thread, which nothing waits for
+    # Rows are checked by another thread, which nothing waits for.
+    rows, checking._EVERY, ray_workers._cast = [], 1 << 60, _at_once
     for name, shape in (("MNIST", (1, 28, 28)), ("CIFAR-10", (3, 32, 32)), ("ImageNet", (3, 224, 224))):
         prepared = adapt(_first_ten, "hard").prepare(Numerics(chunk=64), shape)
-        x = np.random.default_rng(0).random((1 + INPUTS, *shape))
+        x = np.random.default_rng(0).random(shape)
         for kind in ("cpu", "cuda"):
-            size = 64 * Execution(kind, backend="ray").rounds_per_task(64, math.prod(shape), far=True)
-            with Engine(Execution(workers=1, backend="ray", batch=size)) as engine:
+            told = Execution(kind, backend="ray", batch=batch)
+            size = 64 * told.rounds_per_task(64, math.prod(shape), far=True)
+            with Engine(Execution(workers=2, backend="ray", batch=size)) as engine:
                 noisy = NoisyModel(engine, prepared, "hard", 0, Grid.of(None))
-
-                def cast(which: range, votes: int, noisy: NoisyModel = noisy, x: Any = x) -> float:
-                    used = time.process_time()
-                    draw = Draw(Phase.ESTIMATION, votes)
-                    list(noisy.run(noisy.job(i, x[i], Gaussian(0.5), one_draw(draw)) for i in which))
-                    return time.process_time() - used
-
-                cast(range(1), size)  # workers start
-                took = cast(range(1, 1 + INPUTS), count // INPUTS * size) / count
-                packed = pickle.dumps(
-                    noisy.job(0, x[0], Gaussian(0.5), one_draw(Draw(Phase.ESTIMATION, 1))).voters[0].copies
-                )
-            rows.append((name, kind, size, f"{len(packed) / 1e3:.1f} kB", f"{1e3 * took:.2f} ms"))
+                for times in (4, count):  # workers start
+                    job = noisy.job(0, x, Gaussian(0.5), one_draw(Draw(Phase.ESTIMATION, times * size)))
+                    sent, used = len(pickle.dumps(job.voters[0].copies)), time.process_time()
+                    list(noisy.run([job]))
+                    took = (time.process_time() - used) / times
+            rows.append((name, kind, size, f"{sent / 1e3:.1f} kB", f"{1e3 * took:.2f} ms"))
     show(["inputs", "workers on", "votes in a task", "its input", "driver's processor time"], rows)
+
+
+def _at_once(_key: str, _spec: WorkerSpec, task: Task) -> list[Cast]:
+    return [(np.array([[block.votes] + 9 * [0]]), 0.0) for block in blocks_of(task)]
 
 
 def _first_ten(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
