@@ -49,6 +49,11 @@ def norm_name(norm: str) -> str:
     return f"ℓ{norm[1:]}" if norm.partition(" ")[0] in ("l1", "l2") else norm
 
 
+def only_numbers(norm: str) -> str:
+    """What a radius in this norm leaves out: it moves the numbers of a table, and no category."""
+    return ", all categories unchanged," if norm == "l2/sigma" else ""
+
+
 _SOME_SIGMA = 0.25  # the papers' smallest
 
 SPELLINGS = {

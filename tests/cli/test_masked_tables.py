@@ -73,7 +73,11 @@ def test_table_show_and_plot_are_over_changes(capsys: pytest.CaptureFixture[str]
     shown = json.loads(printed(capsys, "show", "run", "--json"))
     assert shown["changes"]["certified"]["0"][0] == found.share(0, 0.0)
     # In words: features by name, in their own units.
-    assert names(printed(capsys, "show", "run"), "colour", "age", "income")
+    shown = printed(capsys, "show", "run")
+    assert names(shown, "colour", "age", "income")
+    # ρ(0) moves numbers alone: no sentence about a radius lets a category change.
+    proved = [line for line in shown.splitlines() if "ℓ2/σ" in line and "%" in line]
+    assert all("categories" in line for line in proved)
     pytest.importorskip("matplotlib")
     main(["plot", "run", "--kind", "changes", "--out", "p.png"])
     assert Path("p.png").stat().st_size > 1000

@@ -20,7 +20,7 @@ from smoothcert.analysis import evidence
 from smoothcert.analysis.facts import spreads_a_total
 from smoothcert.bounds.fixed import clopper_pearson_lower, clopper_pearson_upper, top_two_p_value
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import norm_name, only_numbers
 from smoothcert.rounding import down, up
 from smoothcert.runs.run import Run
 
@@ -155,7 +155,8 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
     return (
         f"at least {percent_down(share)} % of inputs from this distribution are classified correctly{frozen} "
-        f"everywhere within {norm} radius {all_digits(radius)}, with probability {all_digits(confidence)}{together}"
+        f"everywhere within {norm} radius {all_digits(radius)}{only_numbers(run.norm) or ','} with "
+        f"probability {all_digits(confidence)}{together}"
     )
 
 

@@ -178,11 +178,14 @@ def run_view(run: Run) -> View:
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     abstained = int(run.records.abstained.sum())
     used, levels = votes_used(run), levels_used(run)
+    noise = f"σ = {summary.sigma:g}{summary.sigma_mark}"
+    if run.norm == "l2/sigma":  # σ would be a mean over columns of different units
+        noise = f"β = {run.manifest.plan.value('beta'):g}, no category changed"
     parts: list[str | Table] = [
         f"{run.name}: certified accuracy (%) at {norm_name(run.norm)} radius",
         table,
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {summary.sigma:g}{summary.sigma_mark}, {summary.bound} bound, {votes_in_words(run)}, "
+        f"({noise}, {summary.bound} bound, {votes_in_words(run)}, "
         f"α = {summary.alpha:g})",
         *([] if used is None else [used.in_words()]),
         *([] if levels is None else levels.sentences()),

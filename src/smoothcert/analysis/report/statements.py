@@ -21,7 +21,7 @@ from smoothcert.knobs import written
 from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.perturb.grid import Grid
-from smoothcert.plain_text import beside, command, norm_name, option
+from smoothcert.plain_text import beside, command, norm_name, only_numbers, option
 from smoothcert.rounding import decimal_down, down
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.run import Run
@@ -86,7 +86,10 @@ def headline(run: Run, radius: HeadlineRadius) -> Headline:
     if not len(run.records):
         return Headline("Nothing has been certified yet: ", "no figures", ".", ())
     certified, total = certified_count(run.records, radius.value), len(run.records)
-    ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}{_units(run, radius.value)}"
+    ball = (
+        f"{norm_name(run.norm)} norm below {all_digits(radius.value)}{only_numbers(run.norm)}"
+        f"{_units(run, radius.value)}"
+    )
     if run.shortfall is not None:
         return Headline(
             "So far nothing is stated about other inputs: ",
@@ -251,7 +254,8 @@ def guarantee(run: Run) -> str:
     return (
         f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "
-        f"{norm}, however that point is chosen; nothing is promised about the base classifier alone."
+        f"{norm}{only_numbers(run.norm) or ','} however that point is chosen; nothing is promised about the base "
+        "classifier alone."
     )
 
 
