@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from smoothcert.cli import main
+from smoothcert.cli.serve import _shape
 from smoothcert.client import Client, ServiceError
 from tests.waiting import until
 
@@ -119,6 +120,7 @@ def test_mistakes_are_told_before_anything_is_served(digits_model, tmp_path, cap
         (("--bound", "two-class"), ("two-class", "mixture-top-two")),
         (("--sigma-search", "ladder"), ("--memory", "--sigma-search")),
         (("--input-shape", "wide"), ("--input-shape", "1,28,28", "'wide'")),
+        (("--input-shape", "1", "wide"), ("--input-shape", "1,28,28", "'1 wide'")),
         (("--port", "70000"), ("65535", "70000")),
     ):
         message = refusal(capsys, "serve", model, *words)
@@ -165,3 +167,8 @@ def test_a_run_of_certificates_says_how_its_model_is_served(digits_model, tmp_pa
     plan = made[0].engine.plan
     assert (plan.noise.sigma, plan.n, plan.n0, plan.alpha) == (0.3, 300, 20, 0.01)
     assert plan.bound == "mixture-top-two"
+
+
+def test_a_shape_is_read_in_each_spelling():
+    for words in (["1,28,28"], ["1", "28", "28"], ["1x28x28"]):
+        assert _shape(None, words) == (1, 28, 28)  # type: ignore[arg-type]

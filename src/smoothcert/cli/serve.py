@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
@@ -93,7 +94,7 @@ def serve(
     sigma_search: SearchText = None,
     memory: str | None = None,
     plan_from: Path | None = None,
-    input_shape: str | None = None,
+    input_shape: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True)] = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     api_keys: Path | None = None,
@@ -127,7 +128,7 @@ def serve(
         A run made by certify on this very model: its noise, σ, n0, n and α are taken, and a bound that holds whenever
         voting stops.
     input_shape
-        Of an input, such as 1,28,28; for models that don't say.
+        Of an input, such as 1,28,28 or 1 28 28; for models that don't say.
     host
         Address to listen at. Others than this machine's own need --api-keys, or --open.
     port
@@ -264,15 +265,15 @@ def _secret(seed: int | None, path: Path | None) -> Secret:
     return Secret.fresh() if path is None else Secret.in_file(path)
 
 
-def _shape(named: NamedModel, given: str | None) -> tuple[int, ...]:
+def _shape(named: NamedModel, given: Sequence[str] | None) -> tuple[int, ...]:
     if given is None:
         known = named.input_shape or named.classifier.input_shape
         if known is None:
             raise InvalidValueError("--input-shape is missing, and the model doesn't say: write 1,28,28, say")
         return tuple(known)
-    sizes = given.replace("x", ",").split(",")
+    sizes = ",".join(given).replace("x", ",").split(",")
     if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
-        raise InvalidValueError(f"--input-shape is sizes with commas between, such as 1,28,28; got {given!r}")
+        raise InvalidValueError(f"--input-shape must be sizes such as 1,28,28, got {' '.join(given)!r}")
     return tuple(int(size) for size in sizes)
 
 
