@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -251,28 +252,27 @@ def test_workflows_try_what_is_pinned_and_the_lowest_versions_and_look_for_holes
     steps = {name: job["steps"] for name, job in stated["jobs"].items()}
     runs = {name: " ".join(step.get("run", "") for step in each) for name, each in steps.items()}
     assert ".ci/run" in runs["pinned"]
-    assert re.search(r"floors\.py dev > (\S+).*pip install -c \1 .*pytest", runs["lowest"])
+    lowest = re.search(r"floors\.py ([\w ]+) > (\S+) .*-c \2 -e '\.\[([\w,]+)\]' .*pytest", runs["lowest"])
+    assert lowest is not None
+    names = lowest[1].split()
+    assert names == lowest[3].split(",")
     assert re.search(r"pip-audit .*constraints\.txt", runs["audit"])
     assert "mkdocs build --strict" in runs["docs"]
     used = [step["uses"] for each in steps.values() for step in each if "uses" in step]
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", one) for one in used), "a tag may be moved"
     assert stated["permissions"] == {"contents": "read"}
     # The lowest versions: each admitted by every line about the package, and named by one of them.
-    floors = runpy.run_path(str(ROOT / ".github" / "floors.py"))["floors"](["dev"])
+    floors = runpy.run_path(str(ROOT / ".github" / "floors.py"))["floors"](names)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras, names, lines = project["optional-dependencies"], ["dev"], list(project["dependencies"])
-    for name in names:
-        for one in map(Requirement, extras[name]):
-            names += [inner for inner in one.extras if one.name == "smoothcert" and inner not in names]
-        lines += [text for text in extras[name] if not text.startswith("smoothcert")]
-    asked = [Requirement(line) for line in lines]
+    extras = project["optional-dependencies"]
+    asked = [*map(Requirement, chain(project["dependencies"], *(extras[name] for name in names)))]
     assert floors.keys() == {one.name for one in asked}
     for one in asked:
         assert one.specifier.contains(floors[one.name]), str(one)
-    lowest = {
+    named = {
         (one.name, Version(each.version)) for one in asked for each in one.specifier if each.operator == ">="
     }
-    assert {(name, Version(version)) for name, version in floors.items()} <= lowest
+    assert {(name, Version(version)) for name, version in floors.items()} <= named
 
 
 def test_no_absolute_paths_or_hosts_in_the_tree():
