@@ -19,9 +19,8 @@ from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.models.adapt import adapt
 from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
-from smoothcert.smoothing.fits.plan import ranked_features
 from smoothcert.smoothing.fits.fit import fit_into
-from smoothcert.smoothing.fits.plan import FitPlan
+from smoothcert.smoothing.fits.plan import FitPlan, ranked_features
 
 data = load_breast_cancer()
 order = np.random.default_rng(0).permutation(len(data.target))
