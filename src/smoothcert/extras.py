@@ -32,6 +32,7 @@ EXTRAS = {
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),
     "openvino": Extra("openvino", "openvino"),
+    "pandas": Extra("pandas", "tables"),
     "PIL": Extra("Pillow", "images"),
     "prometheus_client": Extra("prometheus-client", "serve"),
     "psycopg": Extra("psycopg", "postgres"),

@@ -119,7 +119,7 @@ def test_tables(monkeypatch, tmp_path):
     assert columns["label"] == ["yes", "no", None, "yes"]
     assert columns["radius"] == answers.radius.tolist()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InvalidValueError, match="pandas"):
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[tables\]"):
         answers.to_dataframe()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[parquet\]"):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.extras import require
 from smoothcert.registry import unknown_name
 
 Value = str | int | float | bool
@@ -106,8 +107,7 @@ class Columns:
 
         Texts are pandas' categories; numbers and truths are floats, as missing values make them.
         """
-        import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
+        pandas = require("pandas", "a model of named columns")
         made: dict[str, Any] = {}
         for place, name in enumerate(self.names):
             column, known = rows[:, place], self.categories.get(name)
@@ -135,8 +135,7 @@ class Columns:
 
     @cached_property
     def _dtypes(self) -> dict[str, Any]:
-        import pandas
-
+        pandas = require("pandas", "a model of named columns")
         return {
             name: pandas.CategoricalDtype(list(values))
             for name, values in self.categories.items()

@@ -272,14 +272,9 @@ class Answers(list[Answer]):
 
     def to_dataframe(self) -> Any:
         """The columns as a pandas DataFrame, a row for each input."""
-        try:
-            from pandas import DataFrame, Series  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise InvalidValueError(
-                "to_dataframe() needs pandas (pip install pandas); to_dict() does not"
-            ) from None
+        pandas = require("pandas", "to_dataframe(), unlike to_dict(),")
         # Labels as they are: of numbers and None pandas would make floats and NaN.
-        return DataFrame(self.to_dict() | {"label": Series(self.label, dtype=object)})
+        return pandas.DataFrame(self.to_dict() | {"label": pandas.Series(self.label, dtype=object)})
 
     def to_parquet(self, path: str | Path) -> Path:
         """The columns as a Parquet file, whose path comes back; for pandas, polars and DuckDB."""
