@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from smoothcert.cli import main
-from smoothcert.health import checkup
+from smoothcert.health import checkup, trials
 from smoothcert.health.checkup import Thoroughness, check_up
 from smoothcert.health.trials import (
     KNOWN,
@@ -53,7 +53,7 @@ def test_a_healthy_machine(capsys, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_broken_promise_ends_with_four_and_is_named(capsys, monkeypatch):
     fit = NoiseFit("gaussian", "pairs", "cpu", 2000, 99.0, 1e-9)
-    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: ([fit], []))
+    monkeypatch.setattr(trials, "noise_fits", lambda device, votes: ([fit], []))
     with pytest.raises(SystemExit) as caught:
         main(["doctor", "--quick", "--json"])
     assert caught.value.code == 4
@@ -74,7 +74,7 @@ def test_a_broken_promise_ends_with_four_and_is_named(capsys, monkeypatch):
         main(["doctor", "--quick", "--quiet"])
     assert caught.value.code == 4
     assert broken in capsys.readouterr().out
-    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: ([replace(fit, p=0.5)], []))
+    monkeypatch.setattr(trials, "noise_fits", lambda device, votes: ([replace(fit, p=0.5)], []))
     main(["doctor", "--quick", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert (found["healthy"], found["broken"]) == (True, [])
@@ -84,8 +84,8 @@ def test_a_step_that_fails_keeps_no_other_from_being_taken_but_ctrl_c_ends_it(mo
     def fails(*_: object) -> None:
         raise RuntimeError("driver")
 
-    for step in ("look_around", "same_bits", "noise_fits"):
-        monkeypatch.setattr(checkup, step, fails)
+    for where, step in ((checkup, "look_around"), (trials, "same_bits"), (trials, "noise_fits")):
+        monkeypatch.setattr(where, step, fails)
     taken = []
     found = check_up(
         tmp_path, quick=True, on_step=lambda words, number, total: taken.append((words, number, total))
@@ -99,7 +99,7 @@ def test_a_step_that_fails_keeps_no_other_from_being_taken_but_ctrl_c_ends_it(mo
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkup, "same_bits", pressed)
+    monkeypatch.setattr(trials, "same_bits", pressed)
     with pytest.raises(KeyboardInterrupt):
         check_up(tmp_path, quick=True)
 
@@ -136,7 +136,7 @@ def test_one_card_is_examined_alone_and_its_table_printed(capsys, monkeypatch):
             asked.append((step, next(each for each in given if isinstance(each, str))))
             return list(results), [f"{step}: left out"]
 
-        monkeypatch.setattr(checkup, step, played)
+        monkeypatch.setattr(trials, step, played)
 
     card = "cuda:1"
     monkeypatch.setattr(checkup, "check_device", lambda device: None)
@@ -164,8 +164,8 @@ def test_one_card_is_examined_alone_and_its_table_printed(capsys, monkeypatch):
 def test_a_device_that_votes_otherwise_ends_with_four(capsys, monkeypatch):
     answer = KnownAnswer("gaussian", "cpu", (1, 2))
     votes = BesideCpu("tiny", "cpu", "eager", 100, 2)
-    monkeypatch.setattr(checkup, "known_answers", lambda device: ([answer], []))
-    monkeypatch.setattr(checkup, "beside_cpu", lambda network, device, count: ([votes], []))
+    monkeypatch.setattr(trials, "known_answers", lambda device: ([answer], []))
+    monkeypatch.setattr(trials, "beside_cpu", lambda network, device, count: ([votes], []))
     with pytest.raises(SystemExit) as caught:
         main(["doctor", "--quick", "--device", "cpu"])
     assert caught.value.code == 4
