@@ -69,7 +69,7 @@ def test_a_broken_promise_ends_with_four_and_is_named(capsys, monkeypatch):
     (broken,) = found["broken"]
     assert names(broken, "gaussian", "cpu", "pairs", 99.0, 1e-9)
     for step in ("same_bits", "measure"):
-        monkeypatch.setattr(checkup, step, lambda *_: ([], []))
+        monkeypatch.setattr(trials, step, lambda *_: ([], []))
     with pytest.raises(SystemExit) as caught:
         main(["doctor", "--quick", "--quiet"])
     assert caught.value.code == 4
