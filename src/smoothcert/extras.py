@@ -46,6 +46,9 @@ EXTRAS = {
 """By the name that Python imports them under."""
 
 
+_TELEMETRY = "openvino_telemetry"
+
+
 def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
     """The module, or a module of such a package; refused with the command that installs it where it isn't there.
 
@@ -54,17 +57,32 @@ def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
     package = module.partition(".")[0]
     extra = EXTRAS[package]
     try:
-        import_module(package)  # a part of it may be imported already though the package can't be
+        _imported(package)  # a part of it may be imported already though the package can't be
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(extra.package, extra_name or extra.name, purpose) from error
+
+
+def _imported(module: str) -> Any:
+    """The module; OpenVINO without its telemetry, which sends its makers an event whenever it is imported."""
+    if module != "openvino" or module in sys.modules:
+        return import_module(module)
+    modules: dict[str, Any] = sys.modules
+    known = modules.get(_TELEMETRY)
+    modules[_TELEMETRY] = None  # asking for it is an ImportError, which OpenVINO is prepared for
+    try:
+        return import_module(module)
+    finally:
+        del modules[_TELEMETRY]
+        if known is not None:
+            modules[_TELEMETRY] = known
 
 
 def installed(*modules: str) -> bool:
     """Whether all of these can be imported; one that is there and broken can't."""
     try:
         for module in modules:
-            import_module(module)
+            _imported(module)
     except Exception:  # packages built for other versions of their own needs fail in many ways
         return False
     return True

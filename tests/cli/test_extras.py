@@ -158,3 +158,20 @@ def test_with_the_core_dependencies_alone(tmp_path):
             assert f"pip install 'smoothcert[{extra}]'" in end["err"], where
             # Other processes are asked for when there are votes to cast, for a run that can be gone on with.
             assert not end["wrote"] or extra == "processes", where
+
+
+REPORTS = """
+import sys
+from smoothcert.extras import installed
+from smoothcert.models.onnx_file import has_bfloat16
+assert installed("openvino")
+has_bfloat16()
+assert not [name for name in sys.modules if name.startswith("openvino_telemetry")]
+import openvino_telemetry  # whoever wants it has it
+"""
+
+
+@pytest.mark.system
+def test_openvino_reports_nothing_to_its_makers():
+    pytest.importorskip("openvino_telemetry")
+    subprocess.run([sys.executable, "-c", REPORTS], check=True, timeout=120)

@@ -1,5 +1,6 @@
 """A driver without the workers' device: a worker evaluates what the driver asks, and the votes are those of threads."""
 
+import os
 import pickle
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from smoothcert import Numerics, SmoothedClassifier
-from smoothcert.engine.backends.ray import OnWorkers
+from smoothcert.engine.backends.ray import OnWorkers, connect
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.models.adapt import adapt
@@ -148,6 +149,17 @@ def test_a_worker_that_hangs_is_not_waited_for_nor_one_that_no_node_has_place_fo
     with pytest.warns(RuntimeWarning, match=r"\b1 GPUs"), placed:
         assert there.prepared(SHAPE).classes == 4
     assert (played.cancelled == 30) == bool(gpus)
+
+
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_a_cluster_that_is_started_here_reports_nothing_unless_asked(played, monkeypatch, asked):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", asked or "")
+    if asked is None:
+        monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    seen = []
+    played.init = lambda **_: seen.append(os.environ["RAY_USAGE_STATS_ENABLED"])
+    connect(played, Execution(backend="ray"))
+    assert seen == [asked or "0"]
 
 
 def test_devices_that_torch_does_not_know_are_rejected_for_workers(played):

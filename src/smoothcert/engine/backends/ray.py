@@ -7,6 +7,7 @@ and to another node when the model answers differently on one. The first result 
 
 from __future__ import annotations
 
+import os
 import queue
 import secrets
 import socket
@@ -433,6 +434,7 @@ def connect(ray: Any, execution: Execution) -> None:
     """Find the cluster that was named, or start one on this machine."""
     quiet = {"log_to_driver": False, "configure_logging": False}
     if execution.address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports the clusters that it starts
         ray.init(address="local", num_cpus=execution.workers, include_dashboard=False, **quiet)
         return
     try:
