@@ -28,7 +28,7 @@ from benchmarks.timing import command_line, show, status_bytes
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation.certification import Progress, certify_dataset
-from smoothcert.evaluation.recertification import merge
+from smoothcert.evaluation.merging import merge
 from smoothcert.regions.bodies import L2Ball
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest

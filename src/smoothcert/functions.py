@@ -150,7 +150,7 @@ def train(
     ramps: str | Ramp | Sequence[str | Ramp] = (),
     seed: int | None = None,
     after_epoch: Callable[[int, float], None] | None = None,
-    **knobs: Any,
+    **options: Any,
 ) -> list[float]:
     """Train ``model`` under noise, in place, on your own loader; the mean loss of each epoch comes back.
 
@@ -167,7 +167,7 @@ def train(
     check_count("epochs", epochs)
     if scheduler is not None and optimizer is None:
         raise InvalidValueError("scheduler needs the optimizer that it was made for: give optimizer as well")
-    criterion = SmoothingLoss(method, sigma=sigma, noise=noise, seed=seed, ramps=ramps, **knobs)
+    criterion = SmoothingLoss(method, sigma=sigma, noise=noise, seed=seed, ramps=ramps, **options)
     optimizer = optimizer or torch.optim.Adam(model.parameters())
     device = next(model.parameters()).device
     losses = []

@@ -150,10 +150,10 @@ def settings_without_effect(cells: Sequence[Cell], common: Mapping[str, object])
     told: dict[str, dict[str, None]] = {}
     for cell in cells:
         written = list(written_values(_parts(cell.method)[1], f"method {cell.method!r}"))
-        ramped = {ramp.knob for ramp in parse_ramps(common.get(_RAMPS, ()))}
-        ramped |= {Ramp.parse(value).knob for name, value in written if name == _RAMP}
+        ramped = {ramp.option for ramp in parse_ramps(common.get(_RAMPS, ()))}
+        ramped |= {Ramp.parse(value).option for name, value in written if name == _RAMP}
         plan = cell.recipe.plan
-        plan = replace(plan, ramps=tuple(ramp for ramp in plan.ramps if ramp.knob in ramped))
+        plan = replace(plan, ramps=tuple(ramp for ramp in plan.ramps if ramp.option in ramped))
         for sentence in without_effect(plan, {*common, *(name for name, _ in written), _RAMPS}):
             told.setdefault(sentence, {})[cell.method] = None
     every = len({cell.method for cell in cells})
@@ -236,7 +236,7 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
             changed[name] = plain_value(value)
         else:
             knobs[name] = plain_value(value)
-    changed[_RAMPS] = [str(ramp) for ramp in {ramp.knob: ramp for ramp in ramps}.values()]
+    changed[_RAMPS] = [str(ramp) for ramp in {ramp.option: ramp for ramp in ramps}.values()]
     return make_recipe(changed, base, knobs) if found is None else found.changed(changed, knobs=knobs)
 
 

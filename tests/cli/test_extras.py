@@ -167,7 +167,7 @@ from smoothcert.models.onnx_file import has_bfloat16
 assert installed("openvino")
 has_bfloat16()
 assert not [name for name in sys.modules if name.startswith("openvino_telemetry")]
-import openvino_telemetry  # whoever wants it has it
+import openvino_telemetry  # users can import it all the same
 """
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.evaluation.recertification import merge
+from smoothcert.evaluation.merging import merge
 from smoothcert.runs.run import read_run
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

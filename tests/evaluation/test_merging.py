@@ -11,7 +11,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation.certification import certify_dataset
-from smoothcert.evaluation.recertification import merge
+from smoothcert.evaluation.merging import merge
 from smoothcert.files import sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest

@@ -35,7 +35,8 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import RunError
 from smoothcert.evaluation.certification import certify_dataset
-from smoothcert.evaluation.recertification import merge, recertify
+from smoothcert.evaluation.merging import merge
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.evaluation.remembering import remember
 from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.runs.field_log import import_manifest, read_field_log, write_field_log

@@ -30,7 +30,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import DependentVotesError, RunError
 from smoothcert.evaluation.certification import certify_dataset
-from smoothcert.evaluation.recertification import merge
+from smoothcert.evaluation.merging import merge
 from smoothcert.models.adapt import adapt
 from smoothcert.models.numerics import Numerics
 from smoothcert.models.outputs import answer_bytes, same_answers

@@ -192,7 +192,7 @@ def test_a_text_of_another_form_shows_the_form():
             Ramp.parse(f"lr={start}:5")
     for field, value in itertools.product(("epochs", "after"), (-1, 1.5, True)):
         with pytest.raises(InvalidValueError, match=f"(epochs|{field}).*{value}"):
-            Ramp(**{"knob": "lr", "epochs": 1, field: value})
+            Ramp(**{"option": "lr", "epochs": 1, field: value})
 
 
 def test_the_values_of_a_ramp():

@@ -50,7 +50,7 @@ def merge(*shards: RunPath, out: Path, output: OutputOptions = OutputOptions()) 
     out
         Directory of the run.
     """
-    from smoothcert.evaluation.recertification import merge as merge_shards
+    from smoothcert.evaluation.merging import merge as merge_shards
 
     with progress_bar("reading shards", "runs", len(shards), patient=True) as bar:
         merged = merge_shards(shards, out, bar.one)

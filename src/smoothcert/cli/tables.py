@@ -18,6 +18,7 @@ from smoothcert.cli.plan_options import DeviceOptions, execution_of, listed
 from smoothcert.errors import InvalidValueError
 from smoothcert.extras import require
 from smoothcert.files import make_folder, write_atomically
+from smoothcert.masked.choice import BETAS, SIGMAS
 from smoothcert.plain_text import beside, command
 
 if TYPE_CHECKING:
@@ -137,16 +138,8 @@ def fit_masks(
     *,
     dataset: Annotated[str, Parameter(alias="-d")],
     out: Path,
-    sigmas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, converter=listed)] = (
-        0.125,
-        0.25,
-        0.5,
-    ),
-    betas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, converter=listed)] = (
-        0.75,
-        0.85,
-        0.95,
-    ),
+    sigmas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, converter=listed)] = SIGMAS,
+    betas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, converter=listed)] = BETAS,
     changes: int = 1,
     move: float = 0.05,
     balanced: bool = False,

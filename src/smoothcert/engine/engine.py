@@ -191,7 +191,7 @@ class _Run(Generic[R]):
             yield from self._count(*self._done.get())
 
     def _take_early(self, count: int) -> None:
-        """Have so many jobs at hand. An error that ends them is raised in order; jobs that pause may go on."""
+        """Have so many jobs at hand. An error that ends them is raised in order; jobs that pause may resume."""
         try:
             self._early.extend(islice(self._jobs, count - len(self._early)))
         except Exception as error:

@@ -1,8 +1,17 @@
-"""Runs made of runs: shards merged into one, and certificates computed anew from stored votes."""
+"""Recertification: another α or bound for the votes that a run has stored.
+
+Each certificate of the new run holds with probability 1−α if α and bound were chosen for the whole run *without*
+looking at its votes. It has the bits that certifying so would give where the number of votes doesn't depend on α and
+bound (:func:`as_if_certified`). With σ levels it does: a chooser votes until it reaches far enough at its α, and
+other levels are voted on where it doesn't. The new certificates hold all the same, because those votes have bounds that
+hold whenever voting stops; they may be smaller than certifying so would give, which might have looked at more levels.
+Choosing them per input, or taking the better of several runs, voids the promise:
+nothing here can tell, so the new run says what it was made from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +26,10 @@ from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.records import Record, Records
+from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, create_run, read_run
 from smoothcert.runs.side_files import LevelEvidence, missing_line, read_evidence
-from smoothcert.runs.statement import BY_VALUES, PlanStatement, Shard, sigmas_files
+from smoothcert.runs.statement import BY_VALUES, PlanStatement, sigmas_files
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import decide
 from smoothcert.smoothing.stopping.base import budget_among, parse_stops, stop_rules
@@ -226,86 +235,3 @@ def _votes_of(record: Record) -> tuple[Tally, Tally]:
     assert record.selection is not None
     assert record.estimation is not None  # runs without votes were refused
     return record.selection, record.estimation
-
-
-def merge(paths: Sequence[Path], out: Path, on_read: Callable[[], None] = lambda: None) -> Run:
-    """Write the run that the shards in ``paths`` are the parts of; its results have the digest of a single process's.
-
-    Refused unless they say the same but for their number, none is missing, doubled or unfinished, and the same
-    versions made all of them. ``on_read`` is called after each shard.
-    """
-    runs = []
-    for path in paths:
-        runs.append(read_run(path))
-        on_read()
-    shards = _by_number(runs)
-    first = shards[1]
-    for run in shards.values():
-        _check_same(first, run)
-    data = {key: value for key, value in first.manifest.data.as_json().items() if key != "shard"}
-    manifest = first.manifest.stating(data=data)
-    created = min(run.manifest.created for run in shards.values())
-    records = Records.joined([run.records for run in shards.values()])
-    create_run(out, Manifest.of(**manifest.as_json() | {"created": created}), records, _side_files(shards))
-    return read_run(out)
-
-
-def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
-    if not runs:
-        raise InvalidValueError("merge needs the directories of all shards of a run, got none")
-    found: dict[int, Run] = {}
-    counts = set()
-    for run in runs:
-        if run.manifest.data.shard is None:
-            raise RunError(f"{run.path} is a whole run, no shard: shards are made with certify --shard I/N")
-        shard = Shard.parse(run.manifest.data.shard)
-        counts.add(shard.of)
-        if shard.number in found:
-            raise RunError(f"{found[shard.number].path} and {run.path} are both shard {shard}: name one")
-        found[shard.number] = run
-    if len(counts) > 1:
-        raise RunError(f"these are shards of {' and of '.join(map(str, sorted(counts)))} parts: name one set")
-    (count,) = counts
-    missing = [str(Shard(number, count)) for number in range(1, count + 1) if number not in found]
-    if missing:
-        named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise RunError(
-            f"missing: shard {named} of the run. Certify with --shard {missing[0]} and the other options as they "
-            "were, or name its directory"
-        )
-    for run in found.values():
-        if run.shortfall is not None:
-            raise RunError(
-                f"{run.path} (shard {run.manifest.data.shard}) holds {run.shortfall}: give its certify command again, "
-                "it goes on where it stopped"
-            )
-    return dict(sorted(found.items()))
-
-
-def _check_same(first: Run, run: Run) -> None:
-    differences = [each for each in first.manifest.differences(run.manifest) if "data.shard" not in each]
-    here, there = first.manifest.versions, run.manifest.versions
-    differences += [
-        f"versions.{name}: {first.path} has {here.get(name)}, {run.path} {there.get(name)}"
-        for name in sorted(here | there)
-        if here.get(name) != there.get(name)
-    ]
-    if differences:
-        named = "\n  ".join(differences)
-        raise RunError(
-            f"{run.path} doesn't belong to {first.path}:\n  {named}\n"
-            "Certify it again with the options and versions of the others."
-        )
-
-
-def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
-    """What the shards keep beside their journals: lines are joined, and files of one input stay what they are."""
-    files: dict[str, bytes] = {}
-    for run in shards.values():
-        for name, content in RunFiles(run.path).kept():
-            if name in (RunFiles.searches.name, RunFiles.levels.name):
-                # A last line that was cut off must not spoil the first of the next shard.
-                files[name] = files.get(name, b"") + content.removesuffix(b"\n") + b"\n"
-            elif files.setdefault(name, content) != content:
-                raise RunError(f"{run.path / name} differs from that of another shard")
-    return files

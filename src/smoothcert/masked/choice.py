@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.engine.execution import Execution
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.masked.fit import Encoding, MaskedEstimator, fit_masked
 from smoothcert.perturb.hybrid import Hybrid, mask_probability
 from smoothcert.regions.changes import ChangeRegion
-from smoothcert.smoothing.classifier import SmoothedClassifier
+
+if TYPE_CHECKING:
+    from smoothcert.engine.execution import Execution
 
 SIGMAS, BETAS = (0.125, 0.25, 0.5), (0.75, 0.85, 0.95)
 MOVES = (0.0, 0.05, 0.1, 0.2, 0.4)
@@ -51,7 +52,7 @@ class MaskedPoint:
         return np.array(reached)
 
     def held(self, changes: int, move: float) -> NDArray[np.bool_]:
-        """Whether each row is right, and stays so after such a change."""
+        """Whether each row is right, and stays so after so many changes and any smaller move."""
         reached = self.moves(changes)
         return np.asarray((reached > 0) & (reached >= move))
 
@@ -231,6 +232,8 @@ def choose_masked(
     progress
         Called with each point.
     """
+    from smoothcert.smoothing.classifier import SmoothedClassifier
+
     check_count("changes", changes, least=0)
     check_not_negative("move", move)
     check_count("validation", validation)
@@ -259,14 +262,12 @@ def choose_masked(
             estimator, table[rest], labels[rest], noise, copies=copies, encoding=encoding, seed=seed
         )
         trained = time.perf_counter()
-        voting = SmoothedClassifier(
-            fitted, noise=noise, n=n, alpha=alpha, seed=seed, execution=execution or Execution()
-        )
+        voting = SmoothedClassifier(fitted, noise=noise, n=n, alpha=alpha, seed=seed, execution=execution)
         answers = voting.certify(table[kept])
         right = np.asarray(answers.label == labels[kept])
         regions = [one.region if ok else None for ok, one in zip(right, answers)]
         tables = tuple(one.table if isinstance(one, ChangeRegion) else () for one in regions)
-        votes = [one.evidence.selection.n + one.evidence.estimation.n for one in answers if one.evidence]
+        votes = [one.evidence.selection.n + one.evidence.estimation.n for one in answers]
         share, seconds = float(np.mean(right)), time.perf_counter() - trained
         points.append(
             MaskedPoint(sigma, beta, tables, labels[kept], share, sum(votes), trained - began, seconds)

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -144,23 +143,25 @@ class FunctionClassifier(BaseClassifier):
 
     def _called(self, batch: NDArray[Any]) -> Any:
         """The function's answer; what failed and may succeed another time is repeated as often as allowed."""
-        for tried in count(1):
+        failed = 0
+        while True:
             try:
                 return self.function(batch.copy() if self._retries else batch)  # it may write to its batch
+            except OSError as error:  # before mistakes: some libraries' errors are both
+                failure: Exception = error
+            except (ModelError, *_MISTAKES):
+                raise
             except Exception as error:
-                if isinstance(error, ModelError) or (
-                    isinstance(error, _MISTAKES) and not isinstance(error, OSError)
-                ):
+                if not self._retries:
                     raise
-                if tried > self._retries:
-                    if not self._retries and not isinstance(error, OSError):
-                        raise
-                    raise UnreachableModelError(
-                        f"{self.name} failed {tried} times in a row ({type(error).__name__}: {error}): rerun to resume "
-                        "a run, and raise retries (--retries) to repeat failed calls"
-                    ) from error
-                time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tried - 1)))
-        raise AssertionError  # count never ends
+                failure = error
+            failed += 1
+            if failed > self._retries:
+                raise UnreachableModelError(
+                    f"{self.name} failed {failed} times in a row ({type(failure).__name__}: {failure}): rerun to "
+                    "resume a run, and raise retries (--retries) to repeat failed calls"
+                ) from failure
+            time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failed - 1)))
 
     def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
         if isinstance(answer, torch.Tensor):

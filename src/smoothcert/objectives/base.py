@@ -170,7 +170,7 @@ class SmoothingLoss:
         check_count("epoch", epoch, least=0)
         self.objective, self.noise = self._final
         for ramp in self.ramps:
-            if ramp.knob == "sigma":
+            if ramp.option == "sigma":
                 self.noise = BatchNoise(ramp.value(float(self.noise.sigma), epoch), self.noise.kind)
             else:
                 self.objective = at_epoch(self.objective, ramp, epoch, ["sigma"])

@@ -14,18 +14,18 @@ from smoothcert.registry import unknown_name
 if TYPE_CHECKING:
     from smoothcert.objectives.base import Objective
 
-_FORM = re.compile(r"(?P<knob>\w+)(=(?P<start>[^:@=]+))?:(?P<epochs>\d+)(@(?P<after>\d+))?")
+_FORM = re.compile(r"(?P<option>\w+)(=(?P<start>[^:@=]+))?:(?P<epochs>\d+)(@(?P<after>\d+))?")
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """``knob`` stays at ``start`` for ``after`` epochs, then rises evenly to its value over ``epochs`` epochs.
+    """``option`` stays at ``start`` for ``after`` epochs, then rises evenly to its value over ``epochs`` epochs.
 
     The first epoch of a rise over 10 is at a tenth of the way, as in the papers' recipes; a rise over 0 epochs
     is a jump.
     """
 
-    knob: str
+    option: str
     epochs: int
     start: float = 0.0
     after: int = 0
@@ -34,7 +34,7 @@ class Ramp:
         check_count("epochs of a ramp", self.epochs, least=0)
         check_count("first epochs of a ramp", self.after, least=0)
         if not math.isfinite(self.start):
-            raise InvalidValueError(f"ramp of {self.knob} must start at a finite number, got {self.start}")
+            raise InvalidValueError(f"ramp of {self.option} must start at a finite number, got {self.start}")
 
     def value(self, final: float, epoch: int) -> float:
         """The option's value during ``epoch``, counted from 0."""
@@ -51,7 +51,7 @@ class Ramp:
     def __str__(self) -> str:
         start = f"={self.start!r}".removesuffix(".0") if self.start else ""
         after = f"@{self.after}" if self.after else ""
-        return f"{self.knob}{start}:{self.epochs}{after}"
+        return f"{self.option}{start}:{self.epochs}{after}"
 
     @classmethod
     def parse(cls, text: str) -> Ramp:
@@ -66,7 +66,7 @@ class Ramp:
                 f"ramp {text!r} is not of the form OPTION[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
                 "10 epochs), lr=0.001:5 or lam:0@60 (jump after 60 epochs)"
             ) from None
-        return cls(match["knob"], int(match["epochs"]), start, int(match["after"] or 0))
+        return cls(match["option"], int(match["epochs"]), start, int(match["after"] or 0))
 
 
 def at_epoch(objective: Objective, ramp: Ramp, epoch: int, others: Collection[str] = ()) -> Objective:
@@ -74,14 +74,14 @@ def at_epoch(objective: Objective, ramp: Ramp, epoch: int, others: Collection[st
 
     ``others``: names that can be ramped beside its options, which an unknown name is told.
     """
-    final = getattr(objective, ramp.knob, None)
-    if final is None and ramp.knob in {each.name for each in fields(objective)}:
-        raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value to reach")
+    final = getattr(objective, ramp.option, None)
+    if final is None and ramp.option in {each.name for each in fields(objective)}:
+        raise InvalidValueError(f"ramp {ramp}: give {ramp.option} the value to reach")
     # The number of copies can set the size of a batch, which stays the same throughout.
     values = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "copies"}
     known = [name for name, value in values.items() if type(value) in (int, float)]
-    if ramp.knob not in known:
-        raise unknown_name("option to ramp", ramp.knob, [*others, *known])
+    if ramp.option not in known:
+        raise unknown_name("option to ramp", ramp.option, [*others, *known])
     assert isinstance(final, (int, float))
     value = ramp.value(final, epoch)
-    return replace(objective, **{ramp.knob: max(1, round(value)) if isinstance(final, int) else value})
+    return replace(objective, **{ramp.option: max(1, round(value)) if isinstance(final, int) else value})

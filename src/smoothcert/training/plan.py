@@ -132,11 +132,11 @@ class TrainPlan:
                 f"got {self.batch_size}"
             )
         self._check_data_dependent()
-        knobs = [ramp.knob for ramp in self.ramps]
+        ramped = [ramp.option for ramp in self.ramps]
         for ramp in self.ramps:
-            if knobs.count(ramp.knob) > 1:
-                raise InvalidValueError(f"ramps must name each option once, {ramp.knob} has several")
-            if ramp.knob in ("lr", "sigma"):
+            if ramped.count(ramp.option) > 1:
+                raise InvalidValueError(f"ramps must name each option once, {ramp.option} has several")
+            if ramp.option in ("lr", "sigma"):
                 check_not_negative(f"ramps: the start of {ramp}", ramp.start)
         self.at(0)  # so that a ramp of an unknown knob fails now and not when training starts
 
@@ -168,16 +168,16 @@ class TrainPlan:
             raise InvalidValueError(
                 f"sigma_warmup must be less than the {self.epochs} epochs, got {self.warmup}: no example's σ would move"
             )
-        if any(ramp.knob == "sigma" for ramp in self.ramps):
+        if any(ramp.option == "sigma" for ramp in self.ramps):
             raise InvalidValueError("sigma can't ramp in data-dependent training: each example has its own")
 
     def at(self, epoch: int) -> Settings:
         """What holds during ``epoch``, counted from 0."""
         settings = Settings(self._scheduled_rate(epoch), self.sigma, self.objective, self.noise)
         for ramp in self.ramps:
-            if ramp.knob == "lr":
+            if ramp.option == "lr":
                 settings = replace(settings, lr=ramp.value(settings.lr, epoch))
-            elif ramp.knob == "sigma":
+            elif ramp.option == "sigma":
                 settings = replace(settings, sigma=ramp.value(settings.sigma, epoch))
             else:
                 settings = replace(
@@ -202,7 +202,7 @@ def check_learns(plan: TrainPlan) -> None:
     for name, ramped in (("sigma", (first.sigma, last.sigma)), ("lr", (first.lr, last.lr))):
         value = getattr(plan, name)
         if value > 0 and not any(ramped):
-            (ramp,) = (each for each in plan.ramps if each.knob == name)
+            (ramp,) = (each for each in plan.ramps if each.option == name)
             lost = "nothing would be trained with noise" if name == "sigma" else "no weight would move"
             raise InvalidValueError(
                 f"ramp {ramp} keeps {name} at 0 in all {plan.epochs} epochs, so that {lost}: let it begin before, or "
@@ -247,10 +247,10 @@ def _overruled(name: str, plan: TrainPlan) -> str | None:
 
 def _of_ramp(ramp: Ramp, plan: TrainPlan) -> str | None:
     if ramp.after >= plan.epochs:
-        return f"--ramp {ramp} never begins in {plan.epochs} epochs: {ramp.knob} stays at {ramp.start:g} throughout"
+        return f"--ramp {ramp} never begins in {plan.epochs} epochs: {ramp.option} stays at {ramp.start:g} throughout"
     if ramp.after + ramp.epochs > plan.epochs:
-        goes = f"{ramp.knob} goes {plan.epochs - ramp.after} of {ramp.epochs} steps of its way"
+        goes = f"{ramp.option} goes {plan.epochs - ramp.after} of {ramp.epochs} steps of its way"
         return f"--ramp {ramp} doesn't end within {plan.epochs} epochs: {goes}"
     if ramp.after == 0 and ramp.epochs <= 1:
-        return f"--ramp {ramp} has no effect: {ramp.knob} has its value from the first epoch on"
+        return f"--ramp {ramp} has no effect: {ramp.option} has its value from the first epoch on"
     return None

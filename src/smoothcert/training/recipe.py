@@ -60,7 +60,7 @@ class Recipe:
         table: dict[str, object] = plain.pop(_OBJECTIVE)
         if objective is not None and objective != table["name"]:
             table = {"name": objective}
-            plain[_RAMPS] = [str(ramp) for ramp in self.plan.ramps if ramp.knob in ("lr", "sigma")]
+            plain[_RAMPS] = [str(ramp) for ramp in self.plan.ramps if ramp.option in ("lr", "sigma")]
         changed = _from_plain(plain | dict(values) | {_OBJECTIVE: table | dict(knobs or {})}, self.name)
         return changed if changed == self else replace(changed, published_acr=None)
 

@@ -280,17 +280,22 @@ def _step(run: Run) -> float:
 
 
 _ORIGIN_OPTIONS = (
-    *("dataset", "split", "data_dir", "architecture", "normalisation", "outputs", "output", "classes"),
-    *(
-        "input_dtype",
-        "constants",
-        "thread_safe",
-        "sharpen",
-        "trust_pickle",
-        "hold",
-        "chooser",
-        "level_models",
-    ),
+    "dataset",
+    "split",
+    "data_dir",
+    "architecture",
+    "normalisation",
+    "outputs",
+    "output",
+    "classes",
+    "input_dtype",
+    "constants",
+    "thread_safe",
+    "sharpen",
+    "trust_pickle",
+    "hold",
+    "chooser",
+    "level_models",
 )
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "generator", "device")
 
