@@ -71,7 +71,7 @@ def from_mapping(
 
 
 def _unknown_knob(name: str, kind: str, own: list[str], family: Mapping[str, type]) -> InvalidValueError:
-    owners = [other for other, each in family.items() if name in knob_types(each)]
+    owners = sorted(other for other, each in family.items() if name in knob_types(each))
     if not owners:
         return unknown_name(f"option of {kind}", name, own or ["none"])
     there = f"; it has {', '.join(own)}" if own else ""
