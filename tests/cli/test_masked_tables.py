@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,9 @@ def test_the_page_names_features_and_says_what_may_change() -> None:
     assert '"features":["age","colour","size","income","member"]' in page
     assert '"changes":[["' in page
     assert names(page, "colour", "member")
+    assert '"sigma":null' in page  # a mean over columns of different units
+    (replayed,) = re.findall(r"smoothcert (verify run --replay 20 [^\"]*)", page)
+    main([*shlex.split(replayed), "--trust-pickle", "--quiet"])
 
 
 def test_verified_by_both_programs_and_replayed(capsys: pytest.CaptureFixture[str]) -> None:

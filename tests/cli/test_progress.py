@@ -73,6 +73,15 @@ def test_unknown_work_goes_by_items_and_nothing_is_no_division_by_zero(turn):
     assert meter.share == 1.0
 
 
+def test_an_item_that_is_the_unit_of_work_is_told_once_and_whole():
+    told = []
+    meter = Meter("points", "points", lambda meter, _: told.append((meter.items, meter.share)))
+    meter.begin(4, 4)
+    meter.one()
+    meter.one()
+    assert told == [(0, 0.0), (1, 0.25), (2, 0.5)]
+
+
 def test_training_goes_by_steps_and_counts_epochs_done_before(turn):
     meter = Meter("training", "steps", silent)
     meter.step(3, 4, 1, 10, 0.5)

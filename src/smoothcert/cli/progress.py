@@ -50,8 +50,9 @@ class Meter:
 
     def one(self) -> None:
         """One more item is finished, which is the unit of work itself."""
-        self.advance(1)
-        self.item()
+        with self._lock:
+            self.work += 1
+            self.item()
 
     def step(self, epoch: int, epochs: int, batch: int, batches: int, loss: float) -> None:
         """One training step was done."""

@@ -349,7 +349,8 @@ def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: flo
         "inputs": total,
         "planned": None if run.planned is None else len(run.planned),
         "complete": run.complete,
-        "sigma": None if plan.sigma is None else float(f"{plan.sigma:.6g}"),
+        # Of masks beside numbers, a mean over columns of different units, which says nothing.
+        "sigma": None if plan.sigma is None or run.norm == "l2/sigma" else float(f"{plan.sigma:.6g}"),
         "sigmaMark": facts.sigma_mark(*own).strip(),
         "n": plan.n,
         "n0": plan.n0,

@@ -140,7 +140,9 @@ def audit(run: Run) -> dict[str, Any]:
     ]
     if replayed:
         believed = ["the votes are the model's, unless some are cast again (--replay)", *believed]
-    options = {"replay": 20, "model": run.manifest.origin.model or "MODEL"}
+    # Without --trust-pickle: whether to trust a file is not the run's to say.
+    data = {field: run.manifest.origin.value(field) for field in ("dataset", "split", "data_dir")}
+    options = {"replay": 20, "model": run.manifest.origin.model or "MODEL", **data}
     commands = [command("verify", run.path), *([command("verify", run.path, **options)] if replayed else [])]
     return {"commands": commands, "verified": verified, "believed": believed}
 
